@@ -1,0 +1,1 @@
+//! Executable specifications and checkers.

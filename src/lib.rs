@@ -1,0 +1,1 @@
+//! Steadfast, a distributed key-value database.

@@ -3,7 +3,8 @@
 //! Two kinds of crash: a **process crash** loses nothing that a call has completed (the kernel keeps it); a **power loss**
 //! may lose everything that no completed flush covers. Each method says what a power loss may leave.
 //!
-//! Paths are relative to the node's data folder, with `/` between names. They never start with `/` nor contain `..`.
+//! Paths are relative to the node's data folder, with `/` between names. They never start with `/` nor contain `..`; one
+//! that does, or that has an empty name in it, is `InvalidInput` ([`check_path`]).
 
 use crate::BoxFuture;
 use bytes::Bytes;
@@ -86,4 +87,16 @@ pub trait File: Send + Sync + 'static {
     /// Backends without it answer `Unsupported`.
     fn allocate(&self, len: u64) -> BoxFuture<'static, io::Result<()>>;
     fn len(&self) -> BoxFuture<'static, io::Result<u64>>;
+}
+
+/// Refuses a path that is not a run of plain names with `/` between.
+///
+/// `""` is refused too: where it means the data folder ([`Disk::list`], [`Disk::sync_dir`]) a backend does not ask.
+pub(crate) fn check_path(path: &str) -> io::Result<()> {
+    let plain = |name: &str| !matches!(name, "" | "." | "..") && !name.contains('\0');
+    if path.split('/').all(plain) {
+        return Ok(());
+    }
+    let message = format!("path {path:?} does not lead to a place inside the data folder");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, message))
 }

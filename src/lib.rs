@@ -1,1 +1,5 @@
 //! Steadfast, a distributed key-value database.
+
+pub mod protocol;
+pub mod region;
+pub mod replication;

@@ -38,3 +38,24 @@ id! {
     /// A segment file of a region's log, counted from 1.
     SegmentId
 }
+
+/// A prefix of a region's log, named by its end. Frames are chained by their checksums, so two logs that hold the same
+/// mark hold the same bytes before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Mark {
+    /// The last record before the end.
+    pub seqno: Seqno,
+    /// The last frame's checksum.
+    pub checksum: u64,
+}
+
+impl Mark {
+    /// The empty prefix.
+    pub const ZERO: Mark = Mark { seqno: Seqno(0), checksum: 0 };
+}
+
+impl std::fmt::Display for Mark {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}#{:016x}", self.seqno, self.checksum)
+    }
+}

@@ -22,6 +22,7 @@ pub mod disk;
 pub mod mutants;
 pub mod net;
 pub mod task;
+pub mod watch;
 
 pub mod contract;
 pub mod real;

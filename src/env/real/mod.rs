@@ -1,1 +1,117 @@
-//! The production backend.
+//! The production backend: tokio for the network, the clock and tasks; io_uring or a thread pool for files.
+//!
+//! It promises what the traits promise on a Linux machine (elsewhere it runs with less: no io_uring, no reads that answer
+//! at once, no reserved space). The life of one read: [`file`] makes an [`operation::Operation`] that owns the buffer and
+//! the open file, and hands it to the [`operation::Engine`]. The engine ([`ring`] or [`threads`]) carries it out step by
+//! step, a short read or an interrupted one continued, and answers over a one-shot channel that the returned future
+//! waits on. Nobody but the engine owns the buffer meanwhile, so the future may be dropped at any time.
+//!
+//! ```ignore
+//! let runtime = env::real::runtime()?;
+//! runtime.block_on(async {
+//!     let env = env::real::open(Options { data_dir, node, io: IoChoice::Auto })?;
+//!     env.enter(serve(env.clone())).await
+//! })
+//! ```
+//!
+//! Missing on purpose: direct I/O (the page cache serves reads that the user-space cache misses), and waiting in a drop
+//! for operations whose futures were dropped: who wants a file quiet awaits its operations first.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod clock;
+mod disk;
+mod error;
+mod file;
+mod limits;
+mod net;
+mod operation;
+#[cfg(target_os = "linux")]
+mod ring;
+mod sys;
+mod task;
+mod threads;
+mod user;
+
+pub use user::{read_user_file, shutdown_signal, user_input, user_output, write_user_file};
+
+use crate::{Env, Parts, Rng};
+use operation::Engine;
+use rand::Rng as _;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::runtime::{Builder, Handle, Runtime};
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Made if missing, with its parents.
+    pub data_dir: PathBuf,
+    /// The node's name, for logs.
+    pub node: String,
+    pub io: IoChoice,
+}
+
+/// How file I/O is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IoChoice {
+    /// io_uring where the kernel has it and allows it, threads where not.
+    #[default]
+    Auto,
+    /// io_uring, or [`open`] fails.
+    IoUring,
+    Threads,
+}
+
+/// The environment of a node whose files are under `options.data_dir`. Its tasks run on the runtime this is called on.
+///
+/// # Panics
+/// Outside a [`runtime`].
+pub fn open(options: Options) -> io::Result<Env> {
+    let runtime = Handle::current();
+    let engine = start_engine(options.io)?;
+    let disk = disk::RealDisk::open(options.data_dir, engine, runtime.clone())?;
+    Ok(Env::new(Parts {
+        node: options.node,
+        disk: Arc::new(disk),
+        net: Arc::new(net::RealNet),
+        clock: Arc::new(clock::RealClock::new(runtime.clone())),
+        rng: Arc::new(KernelSeeded),
+        spawner: Arc::new(task::RealSpawner::new(runtime)),
+    }))
+}
+
+/// A runtime with a thread per core, to block a process's main thread on.
+pub fn runtime() -> io::Result<Runtime> {
+    Builder::new_multi_thread().enable_all().thread_name("worker").build()
+}
+
+fn start_engine(choice: IoChoice) -> io::Result<Arc<dyn Engine>> {
+    match choice {
+        IoChoice::Threads => Ok(Arc::new(threads::Threads::new())),
+        IoChoice::IoUring => start_ring(),
+        IoChoice::Auto => Ok(start_ring().unwrap_or_else(|error| {
+            tracing::info!(%error, "file I/O on threads");
+            Arc::new(threads::Threads::new())
+        })),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn start_ring() -> io::Result<Arc<dyn Engine>> {
+    Ok(Arc::new(ring::Ring::start()?))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn start_ring() -> io::Result<Arc<dyn Engine>> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring needs Linux"))
+}
+
+/// A generator per thread, seeded by the kernel and again now and then.
+struct KernelSeeded;
+
+impl Rng for KernelSeeded {
+    fn next_u64(&self) -> u64 {
+        rand::rng().next_u64()
+    }
+}

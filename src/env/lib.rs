@@ -17,6 +17,8 @@
 //! A task always runs inside its node's [`Env`]: [`Env::current`] finds it. It exists for libraries with static hooks
 //! (openraft's runtime trait); code that can hold an `Env` holds one.
 
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
 pub mod clock;
 pub mod disk;
 pub mod mutants;
@@ -42,10 +44,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// A hash map whose order is a function of its contents' history alone.
-#[allow(clippy::disallowed_types)]
 pub type HashMap<K, V> = std::collections::HashMap<K, V, foldhash::quality::FixedState>;
 /// A hash set whose order is a function of its contents' history alone.
-#[allow(clippy::disallowed_types)]
 pub type HashSet<K> = std::collections::HashSet<K, foldhash::quality::FixedState>;
 
 /// A node's source of random numbers: the kernel's in production, the node's own seeded stream in simulation.

@@ -166,12 +166,12 @@ async fn a_lock_excludes_until_dropped(c: Context) {
     c.empty_folder("lock").await;
     let disk = c.env.disk();
     let held = disk.lock("lock/LOCK").await.expect("take the lock");
-    let refused = disk.lock("lock/LOCK").await.err().expect("the lock is held");
+    let refused = disk.lock("lock/LOCK").await.expect_err("the lock is held");
     assert_eq!(refused.kind(), ErrorKind::WouldBlock, "{refused}");
     let other = disk.lock("lock/OTHER").await.expect("another lock");
     drop(held);
     let again = disk.lock("lock/LOCK").await.expect("the lock was dropped");
-    assert_eq!(disk.lock("lock/LOCK").await.err().expect("held again").kind(), ErrorKind::WouldBlock);
+    assert_eq!(disk.lock("lock/LOCK").await.expect_err("held again").kind(), ErrorKind::WouldBlock);
     drop((again, other));
 }
 

@@ -95,7 +95,7 @@ impl DiskState {
             inner.end_process();
             inner.process
         };
-        mount::SimDisk::new(self.clone(), process, node, timeline)
+        mount::SimDisk::mount(self.clone(), process, node, timeline)
     }
 
     /// A copy to try crashes on. What is in flight is not in it.

@@ -27,7 +27,7 @@ struct Process {
 }
 
 impl SimDisk {
-    pub(super) fn new(state: Arc<DiskState>, number: u64, node: &str, timeline: Arc<dyn Timeline>) -> Arc<dyn Disk> {
+    pub(super) fn mount(state: Arc<DiskState>, number: u64, node: &str, timeline: Arc<dyn Timeline>) -> Arc<dyn Disk> {
         Arc::new(SimDisk { process: Arc::new(Process { state, number, node: node.to_owned(), timeline }) })
     }
 

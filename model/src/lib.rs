@@ -1,1 +1,33 @@
-//! Executable specifications and checkers.
+//! Executable specifications, and the checkers that hold a recorded history against them.
+//!
+//! Nothing here knows the system it judges: no disk, no network, no clock, no randomness. A run of the simulator or of real
+//! processes leaves a [`history`]: who asked what, when, and what came back. The checkers read that and nothing else:
+//!
+//! 1. [`register`] says what one key does, [`map`] what a whole table does, [`session`] what "exactly once" means. They
+//!    are too simple to be wrong, and property tests compare the product with them directly.
+//! 2. [`oracle`] checks a history in which the store disclosed the version behind each answer: one sort and one pass, so
+//!    every run affords it.
+//! 3. [`linearizability`] needs no versions: it looks for an order of the operations that explains every answer, and when
+//!    there is none says up to where there was one. Costlier, so that long runs are sampled.
+//!
+//! Histories that are known to be right or wrong lie under `histories/`, each with its story; a test holds the checkers to
+//! them, because a checker that accepts everything passes every other test.
+//!
+//! Missing on purpose: transactions over several keys, scans and expiry by time. Histories with them need other checkers.
+
+pub mod history;
+pub mod limits;
+pub mod linearizability;
+pub mod map;
+pub mod oracle;
+pub mod register;
+pub mod session;
+
+pub use history::{Action, Answer, History, Operation, Outcome, Version};
+
+/// Only ever looked up in, never iterated over, so its order cannot leak into a verdict.
+#[allow(clippy::disallowed_types)]
+pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, foldhash::quality::FixedState>;
+/// As [`HashMap`].
+#[allow(clippy::disallowed_types)]
+pub(crate) type HashSet<K> = std::collections::HashSet<K, foldhash::quality::FixedState>;

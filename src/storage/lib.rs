@@ -1,4 +1,36 @@
 //! The region store: one append-only log, and the indexes over it.
+//!
+//! A region's folder on one replica:
+//! ```text
+//! 000001.seg …   the log: segments of frames of records      segment.rs, frame.rs, record.rs
+//! 000001.hint …  what an index needs of a sealed segment     hint.rs
+//! state          whose folder it is, and the epoch           state.rs
+//! durable        evidence of how far the log was flushed     state.rs
+//! clean          the mark of a clean stop                    state.rs
+//! ```
+//! [`Log`] keeps the log, and is all that a backup needs.
 
+mod error;
+mod files;
+mod frame;
+mod hint;
 pub mod ids;
+pub mod limits;
+mod log;
+mod record;
+mod recovery;
+mod seed;
+mod segment;
+mod state;
+mod write;
+
+pub use error::{Reject, StorageError};
+pub use files::FileCache;
+pub use frame::{
+    FRAME_HEADER_LEN, Frame, FrameError, FrameHeader, FrameRecord, FrameRecords, Position, SplitFrames, split_frames,
+};
 pub use ids::{Epoch, Mark, RegionId, SegmentId, Seqno};
+pub use log::{Chunk, ChunkJob, Log, LogOptions, LogStats, Recovery, SealJob, Sealed, destroy};
+pub use record::{Location, OwnedRecord, Record};
+pub use seed::Identity;
+pub use write::{WriteJob, Written};

@@ -1,0 +1,41 @@
+//! Every bound of the region store, and how the bounds relate.
+
+/// Longest key; the shortest has one byte.
+pub const KEY_BYTES_MAX: usize = 65_536;
+/// Longest value of one record. Larger values are stored in parts by the layer above.
+pub const VALUE_BYTES_MAX: usize = 8 << 20;
+/// Longest frame, header included: what one atomic batch may hold.
+pub const FRAME_BYTES_MAX: usize = 32 << 20;
+/// Most records in one frame.
+pub const FRAME_RECORDS_MAX: usize = 65_536;
+
+/// Where a segment ends unless the table says otherwise. A frame that would cross it begins the next segment.
+pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
+/// Smallest segment that may be asked for.
+pub const SEGMENT_BYTES_MIN: u64 = 1 << 10;
+/// Largest segment that may be asked for, so that offsets within a segment fit 32 bits in hints.
+pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+
+/// Bytes appended and not yet written; beyond it appends are refused as [`crate::StorageError::Busy`].
+pub const UNWRITTEN_BYTES_MAX: usize = 256 << 20;
+/// Written frames kept in memory for replicas that are a little behind.
+pub const RECENT_BYTES_MAX: usize = 4 << 20;
+/// Segment files held open by one [`crate::FileCache`], however many regions share it.
+pub const OPEN_FILES_MAX: usize = 256;
+
+/// How much of a segment is read at once while scanning it.
+pub const SCAN_BLOCK_BYTES: usize = 1 << 20;
+/// Records whose newest version is looked for at once while an index is rebuilt: what bounds the memory it takes.
+pub const BUILD_ROUND_RECORDS: u64 = 4 << 20;
+/// Records moved from pending into the index by one settling.
+pub const SETTLE_RECORDS_MAX: usize = 1024;
+
+/// Sessions remembered for each region; the one idle for longest is forgotten first.
+pub const SESSIONS_MAX: usize = 16_384;
+/// Outcomes remembered for each session; the oldest is forgotten first.
+pub const OUTCOMES_PER_SESSION_MAX: usize = 1024;
+
+const _: () = assert!(KEY_BYTES_MAX - 1 <= u16::MAX as usize, "a record stores its key's length in 16 bits");
+const _: () = assert!(VALUE_BYTES_MAX + KEY_BYTES_MAX + 1024 < FRAME_BYTES_MAX, "a frame holds any one record");
+const _: () = assert!(SEGMENT_BYTES_MAX + (FRAME_BYTES_MAX as u64) < u32::MAX as u64, "hints store offsets in 32 bits");
+const _: () = assert!(FRAME_BYTES_MAX < UNWRITTEN_BYTES_MAX, "any frame can be queued");

@@ -24,10 +24,3 @@ pub mod register;
 pub mod session;
 
 pub use history::{Action, Answer, History, Operation, Outcome, Version};
-
-/// Only ever looked up in, never iterated over, so its order cannot leak into a verdict.
-#[allow(clippy::disallowed_types)]
-pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, foldhash::quality::FixedState>;
-/// As [`HashMap`].
-#[allow(clippy::disallowed_types)]
-pub(crate) type HashSet<K> = std::collections::HashSet<K, foldhash::quality::FixedState>;

@@ -15,12 +15,11 @@
 //!
 //! References: Wing, Gong, "Testing and verifying concurrent objects" (1993); Lowe, "Testing for linearizability" (2017).
 
-use crate::{HashMap, HashSet};
-use std::hash::Hash;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A sequential object: what the operations do when they come one at a time.
 pub trait Specification {
-    type State: Clone + Eq + Hash;
+    type State: Clone + Ord;
     type Operation;
 
     fn initial() -> Self::State;
@@ -87,7 +86,7 @@ struct Searcher<'a, S: Specification> {
     stack: Vec<Placed>,
 
     states: States<S::State>,
-    seen: HashSet<Box<[u64]>>,
+    seen: BTreeSet<Box<[u64]>>,
     steps_left: &'a mut u64,
     /// The dead end furthest in time: the return that blocked it, its candidate, and the order that led there.
     furthest: Option<(u64, Candidate, Vec<usize>)>,
@@ -103,7 +102,7 @@ impl<'a, S: Specification> Searcher<'a, S> {
         let pending = returned.next_multiple_of(64);
         places.resize(pending, usize::MAX);
         places.extend(open);
-        let mut states = States { ids: HashMap::default(), all: Vec::new() };
+        let mut states = States { ids: BTreeMap::new(), all: Vec::new() };
         let state = states.id(S::initial());
         Searcher {
             operations,
@@ -116,7 +115,7 @@ impl<'a, S: Specification> Searcher<'a, S> {
             state,
             stack: Vec::new(),
             states,
-            seen: HashSet::default(),
+            seen: BTreeSet::new(),
             steps_left,
             furthest: None,
             places,
@@ -312,11 +311,11 @@ fn twins<S: Specification>(
 
 /// Every state met, so that a configuration holds a number instead of a value.
 struct States<T> {
-    ids: HashMap<T, u32>,
+    ids: BTreeMap<T, u32>,
     all: Vec<T>,
 }
 
-impl<T: Clone + Eq + Hash> States<T> {
+impl<T: Clone + Ord> States<T> {
     fn id(&mut self, state: T) -> u32 {
         if let Some(id) = self.ids.get(&state) {
             return *id;

@@ -61,7 +61,7 @@ pub trait Disk: Send + Sync + 'static {
 }
 
 /// An open file. Buffers are owned by the call: the kernel may still use them after the future was dropped, and a dropped
-/// future's operation may or may not happen.
+/// future's operation may or may not happen, also later than what is asked for after it.
 #[allow(clippy::len_without_is_empty)]
 pub trait File: Send + Sync + 'static {
     /// Fills `buffer` from `offset` and gives it back with the number of bytes read, which is less than its length only

@@ -311,10 +311,15 @@ impl Panicked {
     }
 }
 
+impl TaskPanic {
+    pub fn message(&self) -> &str {
+        let text = self.payload.downcast_ref::<&str>().copied();
+        text.or_else(|| self.payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)")
+    }
+}
+
 impl std::fmt::Display for TaskPanic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let text = self.payload.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| self.payload.downcast_ref::<String>().map(String::as_str));
-        write!(f, "task {:?} of {} panicked: {}", self.task, self.node, text.unwrap_or("(no message)"))
+        write!(f, "task {:?} of {} panicked: {}", self.task, self.node, self.message())
     }
 }

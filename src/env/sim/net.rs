@@ -5,6 +5,7 @@ use crate::net::{Listener, Net, Stream};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::io::BufWriter;
 use tokio::sync::mpsc;
 
 /// Bytes under way in one direction of a connection.
@@ -26,7 +27,7 @@ struct Ports {
 }
 
 impl Loopback {
-    fn bind(&self, port: u16) -> io::Result<LoopbackListener> {
+    fn bind(&self, host: &str, port: u16) -> io::Result<LoopbackListener> {
         let mut ports = self.ports();
         let port = match port {
             0 => FREE_PORTS.into_iter().find(|port| !ports.listening.contains_key(port)).ok_or(ErrorKind::AddrInUse)?,
@@ -35,7 +36,7 @@ impl Loopback {
         };
         let (sender, incoming) = mpsc::channel(BACKLOG);
         ports.listening.insert(port, sender);
-        Ok(LoopbackListener { ports: self.ports.clone(), port, incoming })
+        Ok(LoopbackListener { ports: self.ports.clone(), host: host.to_owned(), port, incoming })
     }
 
     fn reach(&self, port: u16) -> io::Result<Stream> {
@@ -44,8 +45,10 @@ impl Loopback {
         ports.connections += 1;
         let from = format!("127.0.0.1:{}", FREE_PORTS.start as u64 + ports.connections);
         let listener = ports.listening.get(&port).ok_or(ErrorKind::ConnectionRefused)?;
-        listener.try_send((Box::new(theirs), from)).map_err(|_| io::Error::from(ErrorKind::ConnectionRefused))?;
-        Ok(Box::new(ours))
+        listener
+            .try_send((Box::new(BufWriter::new(theirs)), from))
+            .map_err(|_| io::Error::from(ErrorKind::ConnectionRefused))?;
+        Ok(Box::new(BufWriter::new(ours)))
     }
 
     fn ports(&self) -> MutexGuard<'_, Ports> {
@@ -55,7 +58,7 @@ impl Loopback {
 
 impl Net for Loopback {
     fn listen(&self, address: &str) -> BoxFuture<'static, io::Result<Box<dyn Listener>>> {
-        let bound = split(address).and_then(|(_, port)| self.bind(port));
+        let bound = split(address).and_then(|(host, port)| self.bind(host, port));
         Box::pin(async move { bound.map(|listener| Box::new(listener) as Box<dyn Listener>) })
     }
 
@@ -67,6 +70,7 @@ impl Net for Loopback {
 
 struct LoopbackListener {
     ports: Arc<Mutex<Ports>>,
+    host: String,
     port: u16,
     incoming: mpsc::Receiver<(Stream, String)>,
 }
@@ -77,7 +81,7 @@ impl Listener for LoopbackListener {
     }
 
     fn local_address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        format!("{}:{}", self.host, self.port)
     }
 }
 

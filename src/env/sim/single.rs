@@ -2,17 +2,15 @@
 //!
 //! The cheapest of the schedulers: no ticks, time jumps to the next timer. Its network reaches only the node itself.
 
-use super::clock::{ClockState, SimClock};
-use super::dice::{Dice, stream};
 use super::disk::DiskState;
-use super::exec::{Exec, Handle, Panicked};
+use super::exec::Panicked;
 use super::limits::SINGLE_RUN_MAX;
 use super::net::Loopback;
-use super::node::NodeRng;
+use super::node::{CrashKind, Machine};
 use super::timeline::Timeline;
 use super::trace::Trace;
+use crate::Env;
 use crate::clock::Sleep;
-use crate::{Env, Parts};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -76,36 +74,19 @@ impl Single {
         T: Send + 'static,
     {
         let time = Arc::new(Timers::default());
-        let dice = stream(self.seed, "schedule/single");
-        let exec = Exec::new("single", 0, time.clone(), self.trace.clone(), Panicked::default(), dice);
-        let env = self.env(&exec, &time);
+        let panicked = Panicked::default();
+        let machine = Machine::new("single", 0, self.seed, self.disk.clone(), self.trace.clone(), panicked);
+        let process = machine.boot(time.clone(), Arc::new(Loopback::default()));
         if let Some(operations) = self.crashes_at {
             self.disk.stop_after(operations);
         }
         let result = Arc::new(Mutex::new(None));
-        let (body, out) = (test(env.clone()), result.clone());
+        let (body, out) = (test(process.env.clone()), result.clone());
         let main = async move { *out.lock().expect("written once") = Some(body.await) };
         let stopped = || self.crashes_at.is_some() && self.disk.is_stopped();
-        drive(exec.root(Box::pin(env.enter(main))), &time, stopped);
-        self.disk.process_crash();
+        drive(process.root(Box::pin(main)), &time, stopped);
+        machine.crashed(CrashKind::Process, time.now());
         result.lock().expect("written once").take()
-    }
-
-    fn env(&self, exec: &Arc<Exec>, time: &Arc<Timers>) -> Env {
-        let mut dice: Dice = stream(self.seed, "node/single");
-        let clock = ClockState::new();
-        // Sometimes a machine that has just started, where "an hour ago" is before the origin.
-        let up = if dice.percent(25) { dice.below(1_000) } else { dice.below(3_600_000) };
-        clock.boot(Duration::ZERO, Duration::from_millis(up));
-        let timeline: Arc<dyn Timeline> = time.clone();
-        Env::new(Parts {
-            node: "single".to_owned(),
-            disk: self.disk.mount("single", timeline.clone()),
-            net: Arc::new(Loopback::default()),
-            clock: Arc::new(SimClock { state: clock, timeline }),
-            rng: Arc::new(NodeRng::new(dice)),
-            spawner: Arc::new(Handle(exec.clone())),
-        })
     }
 }
 

@@ -29,7 +29,7 @@ pub use faults::{Failing, Faults, Latency};
 use super::dice::{Dice, stream};
 use super::limits::{DISK_BYTES, SECTOR_BYTES};
 use super::timeline::Timeline;
-use crate::disk::{DirEntry, Disk, OpenMode};
+use crate::disk::{DirEntry, Disk, OpenMode, check_path};
 use bytes::Bytes;
 use image::Landing;
 use std::collections::BTreeMap;
@@ -321,6 +321,35 @@ enum Op {
     },
 }
 
+impl Op {
+    fn check_paths(&self) -> io::Result<()> {
+        match self {
+            Op::List { path } | Op::SyncDir { path, .. } if path.is_empty() => Ok(()),
+            Op::Rename { from, to } => check_path(from).and_then(|()| check_path(to)),
+            Op::Open { path, .. }
+            | Op::Remove { path }
+            | Op::CreateDir { path }
+            | Op::RemoveDir { path }
+            | Op::List { path }
+            | Op::SyncDir { path, .. } => check_path(path),
+            _ => Ok(()),
+        }
+    }
+
+    /// The open file that it works on.
+    fn file(&self) -> Option<NodeId> {
+        match self {
+            Op::Read { file, .. }
+            | Op::Write { file, .. }
+            | Op::Sync { file, .. }
+            | Op::Truncate { file, .. }
+            | Op::Allocate { file, .. }
+            | Op::Len { file } => Some(*file),
+            _ => None,
+        }
+    }
+}
+
 enum Reply {
     Done,
     File(NodeId),
@@ -360,6 +389,8 @@ impl Inner {
         if let Op::Write { file, offset: None, .. } = &op {
             self.last_append.insert(*file, due);
         }
+        // The file stays while something is on its way to it, whatever becomes of its handles.
+        op.file().into_iter().for_each(|file| self.tree.opened(file));
         self.in_flight.insert((due, ticket), Submitted { op, fails });
         self.waiting.insert(ticket, Waiting::default());
         Placed::InFlight(ticket, due)
@@ -417,7 +448,9 @@ impl Inner {
                 break;
             }
             let submitted = entry.remove();
+            let file = submitted.op.file();
             let answer = self.perform(submitted);
+            file.into_iter().for_each(|file| self.tree.closed(file));
             match self.waiting.get_mut(&ticket) {
                 Some(waiting) => {
                     waiting.answer = Some(answer);

@@ -5,7 +5,7 @@ use super::tree::NodeId;
 use super::{DiskState, Op, Placed, Reply, STALLED, Ticket};
 use crate::BoxFuture;
 use crate::clock::Sleep;
-use crate::disk::{DirEntry, Disk, File, OpenMode};
+use crate::disk::{DirEntry, Disk, File, OpenMode, check_path};
 use bytes::{Bytes, BytesMut};
 use std::any::Any;
 use std::future::Future;
@@ -182,9 +182,10 @@ impl Drop for SimFile {
 impl Process {
     fn submit(self: &Arc<Self>, op: Op) -> Answer {
         let mut inner = self.state.inner();
-        let stage = match inner.process == self.number {
-            false => Stage::Answered(Err(gone())),
-            true => match inner.submit(op, self.timeline.now()) {
+        let stage = match op.check_paths() {
+            _ if inner.process != self.number => Stage::Answered(Err(gone())),
+            Err(error) => Stage::Answered(Err(error)),
+            Ok(()) => match inner.submit(op, self.timeline.now()) {
                 // Half of the time let others run first, as a real completion would.
                 Placed::Answered(answer) if inner.dice.percent(50) => Stage::Yielding(answer),
                 Placed::Answered(answer) => Stage::Answered(answer),
@@ -211,6 +212,7 @@ impl Process {
     }
 
     fn lock(self: &Arc<Self>, path: &str) -> io::Result<Held> {
+        check_path(path)?;
         let mut inner = self.state.inner();
         if inner.process != self.number {
             return Err(gone());

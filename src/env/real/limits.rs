@@ -1,9 +1,9 @@
 //! Bounds of the production backend.
 
-/// Operations that the kernel works on at once in one ring; the rest waits in user space. As many as the completion queue
-/// holds without overflowing, and far more than a device needs to be busy.
+/// Reads that the kernel works on at once in one ring; the rest waits in user space. Half of what the completion queue
+/// holds, and far more than a device needs to be busy.
 pub(super) const RING_IN_FLIGHT_MAX: u32 = 256;
-/// Threads that do file I/O at once where io_uring does not. A thread is started when all others are busy.
+/// Threads that do file I/O at once. A thread is started when all others are busy.
 pub(super) const IO_THREADS_MAX: usize = 32;
 /// Buffers in one vectored system call: `IOV_MAX` of Linux.
 pub(super) const BUFFERS_PER_CALL_MAX: usize = 1024;

@@ -2,9 +2,10 @@
 //!
 //! It promises what the traits promise on a Linux machine (elsewhere it runs with less: no io_uring, no reads that answer
 //! at once, no reserved space). The life of one read: [`file`] makes an [`operation::Operation`] that owns the buffer and
-//! the open file, and hands it to the [`operation::Engine`]. The engine ([`ring`] or [`threads`]) carries it out step by
-//! step, a short read or an interrupted one continued, and answers over a one-shot channel that the returned future
-//! waits on. Nobody but the engine owns the buffer meanwhile, so the future may be dropped at any time.
+//! the open file, and hands it to the [`operation::Engine`]. The engine ([`ring`], or [`threads`] where there is no
+//! io_uring; [`threads`] for all writes) carries it out step by step, a short read or an interrupted one continued, and
+//! answers over a one-shot channel that the returned future waits on. Nobody but the engine owns the buffer meanwhile, so
+//! the future may be dropped at any time.
 //!
 //! ```ignore
 //! let runtime = env::real::runtime()?;
@@ -21,6 +22,7 @@
 
 mod clock;
 mod disk;
+mod diskless;
 mod error;
 mod file;
 mod limits;
@@ -35,7 +37,7 @@ mod user;
 
 pub use user::{read_user_file, shutdown_signal, user_input, user_output, write_user_file};
 
-use crate::{Env, Parts, Rng};
+use crate::{Disk, Env, Parts, Rng};
 use operation::Engine;
 use rand::Rng as _;
 use std::io;
@@ -71,14 +73,26 @@ pub fn open(options: Options) -> io::Result<Env> {
     let runtime = Handle::current();
     let engine = start_engine(options.io)?;
     let disk = disk::RealDisk::open(options.data_dir, engine, runtime.clone())?;
-    Ok(Env::new(Parts {
-        node: options.node,
-        disk: Arc::new(disk),
+    Ok(assemble(options.node, Arc::new(disk), runtime))
+}
+
+/// The environment of a client, which keeps nothing: every call on its disk is `Unsupported`.
+///
+/// # Panics
+/// Outside a [`runtime`].
+pub fn open_diskless(node: String) -> Env {
+    assemble(node, Arc::new(diskless::Diskless), Handle::current())
+}
+
+fn assemble(node: String, disk: Arc<dyn Disk>, runtime: Handle) -> Env {
+    Env::new(Parts {
+        node,
+        disk,
         net: Arc::new(net::RealNet),
         clock: Arc::new(clock::RealClock::new(runtime.clone())),
         rng: Arc::new(KernelSeeded),
         spawner: Arc::new(task::RealSpawner::new(runtime)),
-    }))
+    })
 }
 
 /// A runtime with a thread per core, to block a process's main thread on.

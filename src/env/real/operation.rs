@@ -30,11 +30,14 @@ pub(super) struct Operation {
 }
 
 enum Work {
-    Read { buffer: Vec<u8>, offset: u64, done: usize, reply: oneshot::Sender<(io::Result<usize>, Vec<u8>)> },
+    Read { buffer: Vec<u8>, offset: u64, done: usize, reply: oneshot::Sender<ReadAnswer> },
     Write { source: Source, offset: u64, reply: oneshot::Sender<io::Result<()>> },
     Append { source: Source, offset: u64, reply: oneshot::Sender<io::Result<u64>> },
     Flush { reply: oneshot::Sender<io::Result<()>> },
 }
+
+/// Bytes read, and the buffer.
+type ReadAnswer = (io::Result<usize>, Vec<u8>);
 
 /// What an operation asks of the kernel.
 pub(super) enum Step<'a> {
@@ -55,7 +58,7 @@ impl Operation {
         file: &Arc<OpenFile>,
         buffer: Vec<u8>,
         offset: u64,
-    ) -> (Operation, oneshot::Receiver<(io::Result<usize>, Vec<u8>)>) {
+    ) -> (Operation, oneshot::Receiver<ReadAnswer>) {
         let (reply, result) = oneshot::channel();
         (Operation { file: file.clone(), work: Work::Read { buffer, offset, done: 0, reply } }, result)
     }
@@ -82,6 +85,10 @@ impl Operation {
     pub(super) fn flush(file: &Arc<OpenFile>) -> (Operation, oneshot::Receiver<io::Result<()>>) {
         let (reply, result) = oneshot::channel();
         (Operation { file: file.clone(), work: Work::Flush { reply } }, result)
+    }
+
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self.work, Work::Read { .. })
     }
 
     /// Readies the operation; gives back what has a step for the kernel.
@@ -275,3 +282,6 @@ impl OpenFile {
         next
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,9 @@
 //! What the production backend promises beyond the contract: errors that name their file, locks between processes, panics
 //! that are reported, files of the command line; and both engines under drops at random.
 
+// These tests look at the world from outside.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
 use env::real::{self, IoChoice, Options};
 use env::{Disk, Env, File, OpenMode};
 use std::future::Future;

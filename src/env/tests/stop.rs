@@ -1,5 +1,8 @@
 //! How the production backend ends. Alone in its process, whose threads and signals it looks at.
 
+// These tests look at the world from outside.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
 use env::real::{self, IoChoice, Options};
 use env::{Env, OpenMode};
 use std::time::Duration;

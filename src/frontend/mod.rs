@@ -1,0 +1,4 @@
+//! Where requests come in from the network.
+
+pub mod limits;
+pub mod native;

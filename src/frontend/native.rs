@@ -14,9 +14,9 @@ use crate::protocol::codec::{Frame, Malformed, Message, Nonce};
 use crate::protocol::handshake::{End, Secret, Transcript, random_nonce};
 use crate::protocol::limits::{FRAME_BYTES_MAX, GREETING_BYTES_MAX, PEER_FRAME_BYTES_MAX};
 use crate::protocol::message::*;
+use crate::protocol::peer::PeerMessage;
 use crate::protocol::wire::{Ended, Progress, Wire};
 use crate::region::ServerId;
-use crate::replication::PeerMessage;
 use bytes::Bytes;
 use env::{BoxFuture, Env, Instant, Listener, Stream, Task};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -430,3 +430,6 @@ impl From<Malformed> for Closing {
         Closing::Ended(malformed.into())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -53,8 +53,8 @@
 
 use crate::protocol::limits::KEYS_PER_REQUEST_MAX;
 use crate::protocol::message::*;
+use crate::protocol::peer::{PeerBody, PeerMessage};
 use crate::region::{Epoch, RegionId, Seqno};
-use crate::replication::{PeerBody, PeerMessage};
 use bytes::{Buf, Bytes, BytesMut};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -20,7 +20,7 @@ pub struct Hello {
 pub enum Purpose {
     /// [`Request`]s and [`Response`]s.
     Client,
-    /// [`crate::replication::PeerMessage`]s from this server, one way.
+    /// [`crate::protocol::peer::PeerMessage`]s from this server, one way.
     Peer(ServerId),
     /// Raft calls between masters.
     Raft,

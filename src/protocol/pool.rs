@@ -9,7 +9,7 @@ use crate::protocol::codec::Encoder;
 use crate::protocol::connection::{CallError, Caller, ConnectError, Connection, PeerError};
 use crate::protocol::limits::*;
 use crate::protocol::message::{Error, Request, Response};
-use crate::replication::PeerMessage;
+use crate::protocol::peer::PeerMessage;
 use bytes::Bytes;
 use env::{Env, Instant};
 use parking_lot::Mutex;

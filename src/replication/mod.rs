@@ -1,5 +1,4 @@
 //! Primary-backup replication with a configuration service (PacificA).
 
-pub mod message;
-
+pub use crate::protocol::peer as message;
 pub use message::{PeerBody, PeerMessage};

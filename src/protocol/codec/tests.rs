@@ -1,7 +1,7 @@
 use super::*;
 use crate::protocol::limits::{FRAME_BYTES_MAX, GREETING_BYTES_MAX, PEER_FRAME_BYTES_MAX};
+use crate::protocol::peer::{Beacon, BeaconAck};
 use crate::region::{Durability, KeyRange, RegionConfig, Salt, ServerId, TableSpec};
-use crate::replication::message::{Beacon, BeaconAck};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -184,9 +184,9 @@ fn message() -> impl Strategy<Value = Message> {
             .prop_map(|proof| Message::Welcome { welcome: Welcome { cluster: None, role: Role::Server }, proof }),
         Just(Message::Ping),
         Just(Message::Pong),
-        4 => request().prop_map(Message::Request),
-        4 => response().prop_map(Message::Response),
-        4 => peer().prop_map(Message::Peer),
+        request().prop_map(Message::Request),
+        response().prop_map(Message::Response),
+        peer().prop_map(Message::Peer),
         bytes().prop_map(Message::Raft),
         bytes().prop_map(Message::RaftAnswer),
     ]

@@ -49,12 +49,12 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("madsim", &["src/env/sim", "sim/"]),
     ("rand", &["src/env/", "benches/", "jepsen/"]),
     ("io_uring", &["src/env/real"]),
-    ("rustix", &["src/env/real", "jepsen/"]),
+    ("rustix", &["src/env/real", "src/env/tests", "jepsen/"]),
     ("socket2", &["src/env/real"]),
     ("libc", &["src/env/real", "jepsen/"]),
 ];
 
-/// The package whose source `file` is; none for tests/ and examples/, which see their package from outside.
+/// The package whose source `file` is; none for tests/ and examples/ beside a src/.
 fn package_of(file: &str) -> Option<&'static Package> {
     PACKAGES.iter().filter(|package| file.starts_with(package.folder)).max_by_key(|package| package.folder.len())
 }

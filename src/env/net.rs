@@ -26,3 +26,12 @@ pub trait Listener: Send + 'static {
     /// The address in fact listened on.
     fn local_address(&self) -> String;
 }
+
+/// Whether only this machine can reach a listener on `address` (`host:port`).
+///
+/// A name other than `localhost` may mean any address, so it counts as reachable.
+pub fn is_loopback(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}

@@ -18,7 +18,6 @@ use crate::protocol::message::Hello;
 use env::Env;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 /// What all nodes and clients of a cluster know and nobody else.
@@ -105,14 +104,7 @@ pub struct Unprotected(pub String);
 
 /// Whether a node may listen on `address` (`host:port`): on loopback always, elsewhere with a secret only.
 pub fn check_bind_address(address: &str, has_secret: bool) -> Result<(), Unprotected> {
-    if has_secret || is_loopback(address) { Ok(()) } else { Err(Unprotected(address.to_owned())) }
-}
-
-/// A name other than `localhost` may mean any address, so it counts as reachable.
-fn is_loopback(address: &str) -> bool {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    if has_secret || env::net::is_loopback(address) { Ok(()) } else { Err(Unprotected(address.to_owned())) }
 }
 
 #[cfg(test)]

@@ -8,13 +8,14 @@
 //! durable        evidence of how far the log was flushed     state.rs
 //! clean          the mark of a clean stop                    state.rs
 //! ```
-//! [`Log`] keeps the log, and is all that a backup needs.
+//! [`Log`] keeps the log, and is all that a backup needs. [`Store`] is a primary's view of it by key.
 
 mod error;
 mod files;
 mod frame;
 mod hint;
 pub mod ids;
+pub mod index;
 pub mod limits;
 mod log;
 mod record;
@@ -22,6 +23,9 @@ mod recovery;
 mod seed;
 mod segment;
 mod state;
+mod store;
+#[cfg(test)]
+mod testing;
 mod write;
 
 pub use error::{Reject, StorageError};
@@ -33,4 +37,7 @@ pub use ids::{Epoch, Mark, RegionId, SegmentId, Seqno};
 pub use log::{Chunk, ChunkJob, Log, LogOptions, LogStats, Recovery, SealJob, Sealed, destroy};
 pub use record::{Location, OwnedRecord, Record};
 pub use seed::Identity;
+pub use store::{
+    Entry, Lookup, ReadJob, ScanCursor, ScanJob, ScanPage, Scanned, Seen, SessionTable, SettleJob, Settled, Store, View,
+};
 pub use write::{WriteJob, Written};

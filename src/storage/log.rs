@@ -500,7 +500,19 @@ impl Log {
         ChunkJob { shared, from, bytes_max, source }
     }
 
-    fn written_end(&self, segment: &Segment) -> Position {
+    /// The last known frame end at or before the commit point.
+    pub(crate) fn commit_end(&self) -> Position {
+        let end = *self.marks.front().expect("never empty");
+        assert!(end.mark.seqno <= self.committed, "marks begin at {end:?}, after the commit point {}", self.committed);
+        end
+    }
+
+    pub(crate) fn unwritten(&self) -> Vec<Frame> {
+        let unwritten = |frame: &&Frame| frame.end.mark.seqno > self.written.mark.seqno;
+        self.recent.iter().filter(unwritten).cloned().collect()
+    }
+
+    pub(crate) fn written_end(&self, segment: &Segment) -> Position {
         if segment.end.segment == self.written.segment { self.written } else { segment.end }
     }
 
@@ -686,7 +698,7 @@ impl ChunkJob {
     }
 }
 
-async fn read_frames(
+pub(crate) async fn read_frames(
     shared: &Shared,
     start: Position,
     end: Position,
@@ -743,3 +755,6 @@ pub async fn destroy(env: &Env, dir: &str) -> Result<(), StorageError> {
     let parent = dir.rsplit_once('/').map_or("", |(parent, _)| parent);
     state::sync_dir(disk.as_ref(), parent).await
 }
+
+#[cfg(test)]
+mod tests;

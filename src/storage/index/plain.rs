@@ -1,0 +1,66 @@
+//! The index that is too plain to be wrong: what others are compared with.
+
+use super::{Candidates, Index, IndexCursor};
+use crate::record::Location;
+use std::collections::BTreeMap;
+
+/// The locations of each hash, oldest first.
+#[derive(Default)]
+pub struct PlainIndex {
+    locations: BTreeMap<u64, Vec<Location>>,
+    len: u64,
+}
+
+impl Index for PlainIndex {
+    fn lookup(&self, hash: u64, found: &mut Candidates) {
+        let locations = self.locations.get(&hash).into_iter().flatten();
+        locations.rev().for_each(|&location| found.push(location));
+    }
+
+    fn insert(&mut self, hash: u64, location: Location) {
+        self.locations.entry(hash).or_default().push(location);
+        self.len += 1;
+    }
+
+    fn replace(&mut self, hash: u64, old: Location, new: Location) -> bool {
+        let removed = self.remove(hash, old);
+        if removed {
+            self.insert(hash, new);
+        }
+        removed
+    }
+
+    fn remove(&mut self, hash: u64, old: Location) -> bool {
+        let Some(locations) = self.locations.get_mut(&hash) else { return false };
+        let Some(at) = locations.iter().position(|&location| location == old) else { return false };
+        locations.remove(at);
+        if locations.is_empty() {
+            self.locations.remove(&hash);
+        }
+        self.len -= 1;
+        true
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// An estimate: a tree's nodes are about two thirds full.
+    fn memory_bytes(&self) -> usize {
+        let entry = size_of::<u64>() + size_of::<Vec<Location>>();
+        self.locations.len() * entry * 3 / 2 + self.len as usize * size_of::<Location>()
+    }
+
+    /// In the order of the hashes; those of one hash together, whatever `limit` says.
+    fn scan(&self, cursor: IndexCursor, limit: usize, found: &mut Vec<Location>) -> Option<IndexCursor> {
+        let mut given = 0;
+        for (&hash, locations) in self.locations.range(cursor.0..) {
+            if given >= limit.max(1) {
+                return Some(IndexCursor(hash));
+            }
+            given += locations.len();
+            found.extend(locations);
+        }
+        None
+    }
+}

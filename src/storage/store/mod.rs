@@ -1,0 +1,257 @@
+//! A region's records by key: what a primary holds beside its log.
+//!
+//! What it promises: a read sees the newest committed record of its key (or the newest of all, if it asks for that), and
+//! what cannot be read is an error, never "absent".
+//!
+//! The life of a record: [`Store::appended`] puts it among the pending ones, where only [`View::Latest`] sees it;
+//! [`Store::committed`] makes it visible; [`Store::settle_job`] moves it into the index, which knows only where it lies. A
+//! read that finds its key pending is answered at once; one that finds candidates in the index gets a [`ReadJob`], which
+//! answers at once too if the kernel has the bytes, and can be awaited or spawned if not.
+//!
+//! The index may change under a running job, segments may be closed: a job owns what it reads.
+//!
+//! Missing on purpose: cutting a suffix. A primary never cuts its own log; whoever does builds its store anew.
+
+mod build;
+mod pending;
+mod read;
+mod scan;
+mod sessions;
+mod settle;
+
+pub use read::ReadJob;
+pub use scan::{ScanCursor, ScanJob, ScanPage, Scanned};
+pub use sessions::{Seen, SessionTable};
+pub use settle::{SettleJob, Settled};
+
+use crate::error::StorageError;
+use crate::frame::Frame;
+use crate::ids::Seqno;
+use crate::index::{Candidates, Index, IndexCursor, PlainIndex};
+use crate::limits::SETTLE_RECORDS_MAX;
+use crate::log::{Log, Shared};
+use crate::record::Record;
+use build::Build;
+use bytes::Bytes;
+use pending::Pending;
+use settle::Change;
+use std::sync::Arc;
+
+/// A key's value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub value: Bytes,
+    pub expiry_ms: Option<u64>,
+}
+
+impl Entry {
+    /// Whether the entry counts as absent at this wall time.
+    pub fn expired(&self, wall_ms: u64) -> bool {
+        self.expiry_ms.is_some_and(|expiry_ms| wall_ms >= expiry_ms)
+    }
+}
+
+/// Which records a read sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// Those up to the commit point.
+    Committed,
+    /// All that were appended: for the primary's own decisions about what to append next.
+    Latest,
+}
+
+/// A read's answer, or the way to it.
+pub enum Lookup {
+    Ready(Option<Entry>),
+    Read(ReadJob),
+}
+
+pub struct Store {
+    shared: Arc<Shared>,
+    index: Box<dyn Index>,
+    /// The bits of a key's hash that the index sees; fewer than all only in tests, to make hashes collide.
+    hash_mask: u64,
+    pending: Pending,
+    committed: Seqno,
+    appended: Seqno,
+    /// The last record of the outstanding settling.
+    settling: Option<Seqno>,
+    sessions: SessionTable,
+}
+
+impl Store {
+    /// Makes the store of a log as it is now. The log may go on meanwhile: frames appended since are then handed over with
+    /// [`Store::appended`] in their order.
+    pub fn build(log: &Log) -> impl Future<Output = Result<Store, StorageError>> + Send + use<> {
+        Build::new(log).run(Box::new(PlainIndex::default()), u64::MAX)
+    }
+
+    fn new(shared: Arc<Shared>, index: Box<dyn Index>, hash_mask: u64, committed: Seqno) -> Store {
+        Store {
+            shared,
+            index,
+            hash_mask,
+            pending: Pending::default(),
+            committed,
+            appended: committed,
+            settling: None,
+            sessions: SessionTable::default(),
+        }
+    }
+
+    /// The log has this frame at its end.
+    pub fn appended(&mut self, frame: &Frame) {
+        for item in frame.records() {
+            if let Record::Session { session, number, floor, outcome } = item.record {
+                self.sessions.record(item.seqno, session, number, floor, frame.share(outcome));
+            }
+            self.pending.add(frame, item.seqno, item.location, item.record);
+        }
+        self.appended = frame.header.last_seqno();
+    }
+
+    /// Everything up to here is committed, and so written on this replica.
+    pub fn committed(&mut self, up_to: Seqno) {
+        assert!(up_to <= self.appended, "commit point {up_to} past what was appended, {}", self.appended);
+        self.committed = self.committed.max(up_to);
+    }
+
+    /// Looks up a key. Does not wait and, if the key is pending, does not allocate.
+    pub fn get(&self, key: &[u8], view: View) -> Lookup {
+        let limit = match view {
+            View::Committed => self.committed,
+            View::Latest => Seqno(u64::MAX),
+        };
+        if let Some(version) = self.pending.newest(key, limit) {
+            return Lookup::Ready(version.entry.clone());
+        }
+        let mut candidates = Candidates::default();
+        self.index.lookup(self.hash(key), &mut candidates);
+        if candidates.is_empty() {
+            return Lookup::Ready(None);
+        }
+        Lookup::Read(ReadJob::new(self.shared.clone(), key, candidates))
+    }
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.shared.identity.key_hash(key) as u64 & self.hash_mask
+    }
+
+    /// Some committed records to be moved into the index; `None` if there are none, or while a job is outstanding.
+    pub fn settle_job(&mut self) -> Option<SettleJob> {
+        if self.settling.is_some() {
+            return None;
+        }
+        let batch: Vec<_> = self.pending.oldest(self.committed, SETTLE_RECORDS_MAX).cloned().collect();
+        let up_to = batch.last()?.0;
+        // Of several changes of a key the last one counts.
+        let last_changes = batch
+            .into_iter()
+            .filter(|(seqno, key)| self.pending.newest(key, up_to).is_some_and(|newest| newest.seqno == *seqno));
+        let changes = last_changes.map(|(seqno, key)| self.change(seqno, key)).collect();
+        self.settling = Some(up_to);
+        Some(SettleJob { shared: self.shared.clone(), changes, up_to, decided: 0 })
+    }
+
+    fn change(&self, seqno: Seqno, key: Bytes) -> Change {
+        let version = self.pending.newest(&key, seqno).expect("it is in order");
+        let hash = self.hash(&key);
+        let mut candidates = Candidates::default();
+        self.index.lookup(hash, &mut candidates);
+        Change::new(key, hash, version.entry.as_ref().map(|_| version.location), candidates)
+    }
+
+    pub fn finish_settle(&mut self, settled: Settled) {
+        assert_eq!(self.settling.take(), Some(settled.up_to), "one settling at a time");
+        for Change { hash, old, new, .. } in settled.changes {
+            let done = match (old, new) {
+                (Some(old), Some(new)) => self.index.replace(hash, old, new),
+                (Some(old), None) => self.index.remove(hash, old),
+                (None, Some(new)) => {
+                    self.index.insert(hash, new);
+                    true
+                }
+                (None, None) => true,
+            };
+            assert!(done, "only settling changes the index");
+        }
+        self.pending.settled(settled.up_to);
+    }
+
+    /// Moves all that is committed into the index.
+    pub async fn settle(&mut self) {
+        while let Some(job) = self.settle_job() {
+            let settled = job.run().await;
+            self.finish_settle(settled);
+        }
+    }
+
+    /// Reads some `limit` records; see [`scan`] for what a scan promises.
+    pub fn scan_job(&self, cursor: ScanCursor, limit: usize) -> ScanJob {
+        let mut job = ScanJob { shared: self.shared.clone(), pending: Vec::new(), locations: Vec::new(), next: None };
+        match cursor {
+            ScanCursor::Pending(after) => job.next = Some(self.scan_pending(after, limit, &mut job.pending)),
+            ScanCursor::Index(cursor) => {
+                job.next = self.index.scan(cursor, limit, &mut job.locations).map(ScanCursor::Index);
+            }
+        }
+        job
+    }
+
+    fn scan_pending(&self, after: Seqno, limit: usize, found: &mut Vec<(Bytes, Entry)>) -> ScanCursor {
+        for (seqno, key) in self.pending.after(after).take_while(|(seqno, _)| *seqno <= self.committed) {
+            if found.len() >= limit {
+                return ScanCursor::Pending(Seqno(seqno.0 - 1));
+            }
+            let newest = self.pending.newest(key, self.committed).expect("it is in order");
+            if let (true, Some(entry)) = (newest.seqno == *seqno, &newest.entry) {
+                found.push((key.clone(), entry.clone()));
+            }
+        }
+        ScanCursor::Index(IndexCursor::default())
+    }
+
+    /// Puts what is pending by now in the place of what it replaces or removes.
+    pub fn finish_scan(&self, scanned: Scanned) -> ScanPage {
+        let mut entries = scanned.pending;
+        for (key, entry) in scanned.indexed {
+            match self.pending.newest(&key, self.committed) {
+                None => entries.push((key, entry)),
+                Some(newer) => entries.extend(newer.entry.clone().map(|entry| (key, entry))),
+            }
+        }
+        ScanPage { entries, next: scanned.next }
+    }
+
+    pub async fn scan(&self, cursor: ScanCursor, limit: usize) -> Result<ScanPage, StorageError> {
+        Ok(self.finish_scan(self.scan_job(cursor, limit).run().await?))
+    }
+
+    pub fn sessions(&self) -> &SessionTable {
+        &self.sessions
+    }
+
+    /// Keys in the index; those pending are not counted.
+    pub fn len(&self) -> u64 {
+        self.index.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty() && self.pending.len() == 0
+    }
+
+    pub fn pending_len(&self) -> usize {
+        self.pending.len()
+    }
+
+    pub fn pending_bytes(&self) -> usize {
+        self.pending.bytes()
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.index.memory_bytes() + self.pending.bytes() + self.sessions.memory_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests;

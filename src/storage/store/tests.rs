@@ -1,0 +1,223 @@
+use super::*;
+use crate::testing::*;
+use crate::{Epoch, OwnedRecord, StorageError};
+use env::sim::{Dice, DiskState, single, single_with, stream};
+use std::collections::BTreeMap;
+
+type Model = BTreeMap<Bytes, Entry>;
+
+async fn build(log: &Log, hash_mask: u64) -> Store {
+    Build::new(log).run(Box::new(PlainIndex::default()), hash_mask).await.expect("builds")
+}
+
+async fn get(store: &Store, key: &[u8], view: View) -> Option<Entry> {
+    match store.get(key, view) {
+        Lookup::Ready(entry) => entry,
+        Lookup::Read(job) => job.run().await.expect("reads"),
+    }
+}
+
+async fn everything(store: &Store, limit: usize) -> Model {
+    let mut all = Model::new();
+    let mut cursor = Some(ScanCursor::START);
+    while let Some(at) = cursor {
+        let page = store.scan(at, limit).await.expect("reads");
+        all.extend(page.entries);
+        cursor = page.next;
+    }
+    all
+}
+
+fn put_entry(value: &[u8]) -> Option<Entry> {
+    Some(Entry { value: Bytes::copy_from_slice(value), expiry_ms: None })
+}
+
+/// Appends, and hands the frame to the store.
+fn append(log: &mut Log, store: &mut Store, records: &[Record<'_>]) -> Seqno {
+    let frame = log.append(Epoch(1), 0, records).expect("appends");
+    store.appended(&frame);
+    frame.header.last_seqno()
+}
+
+async fn commit(log: &mut Log, store: &mut Store) {
+    flush(log).await;
+    let committed = log.durable().seqno;
+    log.set_committed(committed);
+    store.committed(committed);
+}
+
+#[test]
+fn a_record_becomes_visible_when_it_is_committed() {
+    single(1, |env| async move {
+        let (mut log, _) = open(&env).await;
+        let mut store = Store::build(&log).await.expect("builds");
+        append(&mut log, &mut store, &[put("k", b"1")]);
+        assert_eq!(get(&store, b"k", View::Committed).await, None);
+        assert_eq!(get(&store, b"k", View::Latest).await, put_entry(b"1"));
+        commit(&mut log, &mut store).await;
+        append(&mut log, &mut store, &[put("k", b"2"), put("k", b"")]);
+        assert_eq!(get(&store, b"k", View::Committed).await, put_entry(b"1"));
+        assert_eq!(get(&store, b"k", View::Latest).await, put_entry(b""), "an empty value is a value");
+        store.settle().await;
+        assert_eq!((store.len(), store.pending_len()), (1, 2));
+        assert_eq!(get(&store, b"k", View::Committed).await, put_entry(b"1"));
+        append(&mut log, &mut store, &[Record::Tombstone { key: b"k" }]);
+        assert_eq!(get(&store, b"k", View::Latest).await, None);
+        commit(&mut log, &mut store).await;
+        assert_eq!(get(&store, b"k", View::Committed).await, None);
+        store.settle().await;
+        assert_eq!((store.len(), store.pending_len(), store.pending_bytes()), (0, 0, 0));
+        assert_eq!(get(&store, b"k", View::Committed).await, None);
+    });
+}
+
+#[test]
+fn an_entry_expires_at_its_time() {
+    let entry = Entry { value: Bytes::new(), expiry_ms: Some(100) };
+    assert!(!entry.expired(99) && entry.expired(100));
+    assert!(!Entry { expiry_ms: None, ..entry }.expired(u64::MAX));
+}
+
+/// Random changes, commits, settlings, seals and restarts, against a map.
+async fn follow(env: env::Env, mut dice: Dice, hash_mask: u64) {
+    let mut committed = Model::new();
+    let mut latest = Model::new();
+    for _ in 0..4 {
+        let (mut log, _) = open(&env).await;
+        if log.committed() < log.head().mark.seqno {
+            let head = log.head().mark.seqno;
+            log.set_committed(head);
+        }
+        let mut store = build(&log, hash_mask).await;
+        assert_eq!(everything(&store, 7).await, latest, "after a restart");
+        committed.clone_from(&latest);
+        for _ in 0..dice.between(1, 40) {
+            let records: Vec<_> = (0..dice.between(1, 4)).map(|_| random_record(&mut dice)).collect();
+            let borrowed: Vec<_> = records.iter().map(OwnedRecord::as_record).collect();
+            append(&mut log, &mut store, &borrowed);
+            records.into_iter().for_each(|record| apply(&mut latest, record));
+            if dice.percent(40) {
+                commit(&mut log, &mut store).await;
+                committed.clone_from(&latest);
+            }
+            if dice.percent(30) {
+                store.settle().await;
+            }
+            if let (true, Some(job)) = (dice.percent(10), log.take_seal()) {
+                log.finish_seal(job.run().await.expect("seals"));
+            }
+            let key = random_key(&mut dice);
+            assert_eq!(get(&store, &key, View::Committed).await, committed.get(&key).cloned());
+            assert_eq!(get(&store, &key, View::Latest).await, latest.get(&key).cloned());
+        }
+        assert_eq!(everything(&store, 5).await, committed);
+        commit(&mut log, &mut store).await;
+        store.settle().await;
+        assert_eq!(store.len(), latest.len() as u64);
+        if dice.percent(50) {
+            log.close().await.expect("closes");
+        }
+    }
+}
+
+fn random_key(dice: &mut Dice) -> Bytes {
+    format!("key{}", dice.below(40)).into_bytes().into()
+}
+
+fn random_record(dice: &mut Dice) -> OwnedRecord {
+    let key = random_key(dice);
+    match dice.below(10) {
+        0..3 => OwnedRecord::Tombstone { key },
+        3 => OwnedRecord::Control { kind: 1, bytes: key },
+        4 => OwnedRecord::Session { session: dice.below(5), number: dice.below(100), floor: 0, outcome: key },
+        _ => {
+            let expiry_ms = dice.percent(20).then(|| dice.below(1000));
+            OwnedRecord::Put { key, value: random_bytes(dice, 200), expiry_ms }
+        }
+    }
+}
+
+fn apply(model: &mut Model, record: OwnedRecord) {
+    match record {
+        OwnedRecord::Put { key, value, expiry_ms } => drop(model.insert(key, Entry { value, expiry_ms })),
+        OwnedRecord::Tombstone { key } => drop(model.remove(&key)),
+        OwnedRecord::Control { .. } | OwnedRecord::Session { .. } => {}
+    }
+}
+
+#[test]
+fn the_store_does_what_a_map_does() {
+    for seed in 0..60 {
+        single(seed, |env| follow(env, stream(seed, "store"), u64::MAX));
+    }
+}
+
+/// Hashes of two bits: nearly every key collides with others.
+#[test]
+fn colliding_keys_are_told_apart() {
+    for seed in 100..160 {
+        single(seed, |env| follow(env, stream(seed, "store"), 3));
+    }
+}
+
+#[test]
+fn sessions_survive_a_restart() {
+    for clean in [true, false] {
+        let disk = DiskState::new(5, "store");
+        single_with(disk.clone(), 5, move |env| async move {
+            let (mut log, _) = open(&env).await;
+            let mut store = Store::build(&log).await.expect("builds");
+            for number in 1..50 {
+                let outcome = format!("outcome {number}");
+                let floor = number - 1;
+                let record = Record::Session { session: 9, number, floor, outcome: outcome.as_bytes() };
+                append(&mut log, &mut store, &[put("k", &[0; 100]), record]);
+                if number == 30 {
+                    commit(&mut log, &mut store).await;
+                }
+            }
+            flush(&mut log).await;
+            if clean {
+                log.close().await.expect("closes");
+            }
+        });
+        single_with(disk, 5, |env| async move {
+            let (log, _) = open(&env).await;
+            let store = Store::build(&log).await.expect("builds");
+            assert_eq!(store.sessions().check(9, 49), Seen::Done(Bytes::from_static(b"outcome 49")));
+            assert_eq!(store.sessions().check(9, 48), Seen::Done(Bytes::from_static(b"outcome 48")));
+            assert_eq!(store.sessions().check(9, 47), Seen::Forgotten);
+            assert_eq!(store.sessions().check(9, 50), Seen::New);
+            assert_eq!(get(&store, b"k", View::Latest).await, put_entry(&[0; 100]));
+        });
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_an_error_and_the_rest_is_served() {
+    let disk = DiskState::new(6, "store");
+    let rot = disk.clone();
+    single_with(disk, 6, |env| async move {
+        let (mut log, _) = open(&env).await;
+        let mut store = build(&log, 0).await;
+        append(&mut log, &mut store, &[put("good", b"1"), put("rotten", b"some value")]);
+        commit(&mut log, &mut store).await;
+        store.settle().await;
+        let path = "regions/7/000001.seg";
+        let bytes = rot.read_cached(path).expect("is there");
+        let at = bytes.windows(10).position(|bytes| bytes == b"some value").expect("is there");
+        rot.flip_bit(path, at as u64, 3).expect("flips");
+        let read = async |key: &[u8]| match store.get(key, View::Committed) {
+            Lookup::Ready(entry) => Ok(entry),
+            Lookup::Read(job) => job.run().await,
+        };
+        assert!(matches!(read(b"rotten").await, Err(StorageError::Corrupt { .. })));
+        assert_eq!(read(b"good").await.expect("reads"), put_entry(b"1"));
+        // All hashes collide here: the unreadable record may be this one.
+        assert!(matches!(read(b"absent").await, Err(StorageError::Corrupt { .. })));
+        append(&mut log, &mut store, &[put("rotten", b"new")]);
+        commit(&mut log, &mut store).await;
+        store.settle().await;
+        assert_eq!(get(&store, b"rotten", View::Committed).await, put_entry(b"new"));
+    });
+}

@@ -1,0 +1,63 @@
+//! What the tests of this package share.
+
+use crate::{FileCache, Frame, Log, LogOptions, Record, Recovery, RegionId, StorageError};
+use bytes::Bytes;
+use env::Env;
+use env::sim::Dice;
+
+pub(crate) const CLUSTER: u128 = 0x5f0e_4d2c_0000_0001_8a7b_9c3d_1e2f_4a5b;
+pub(crate) const REGION: RegionId = RegionId(7);
+pub(crate) const DIR: &str = "regions/7";
+
+/// Segments so small that a few frames fill one.
+pub(crate) fn options() -> LogOptions {
+    LogOptions { cluster: CLUSTER, segment_bytes: 2048, files: FileCache::new(3) }
+}
+
+pub(crate) async fn try_open(env: &Env) -> Result<(Log, Recovery), StorageError> {
+    Log::open(env, DIR, REGION, options()).await
+}
+
+pub(crate) async fn open(env: &Env) -> (Log, Recovery) {
+    try_open(env).await.expect("opens")
+}
+
+/// Writes and flushes all that is queued.
+pub(crate) async fn flush(log: &mut Log) {
+    if let Some(job) = log.take_unflushed() {
+        let written = job.run(true).await.expect("a healthy disk");
+        log.finish_write(written);
+    }
+}
+
+pub(crate) fn put<'a>(key: &'a str, value: &'a [u8]) -> Record<'a> {
+    Record::Put { key: key.as_bytes(), value, expiry_ms: None }
+}
+
+/// Every frame of the log, in order, as its reader sees them.
+pub(crate) async fn all_frames(log: &Log) -> Result<Vec<Frame>, StorageError> {
+    let mut frames = Vec::new();
+    let mut from = crate::Position::ZERO;
+    loop {
+        let chunk = log.read_chunk(from, 1000).await?;
+        if chunk.bytes.is_empty() {
+            return Ok(frames);
+        }
+        for bytes in crate::split_frames(chunk.bytes) {
+            let bytes = bytes.expect("whole frames");
+            let begins = crate::FrameHeader::peek(&bytes).expect("a header").begins_segment;
+            let rolls = begins && from.offset > crate::Position::ZERO.offset;
+            let start = if rolls { from.rolled() } else { from };
+            let frame = Frame::decode(bytes, &log.identity(), start).expect("a frame");
+            from = frame.end;
+            frames.push(frame);
+        }
+        assert_eq!(from, chunk.end);
+    }
+}
+
+pub(crate) fn random_bytes(dice: &mut Dice, len_max: u64) -> Bytes {
+    let mut bytes = vec![0; dice.between(0, len_max) as usize];
+    dice.fill(&mut bytes);
+    bytes.into()
+}

@@ -79,8 +79,7 @@ impl Exec {
 
     /// The future that a scheduler runs for this node. It ends with `main`; the other tasks are dropped then.
     pub fn root(self: &Arc<Self>, main: BoxFuture<'static, ()>) -> Root {
-        let _ = self.start("main", main);
-        Root { exec: self.clone() }
+        Root { exec: self.clone(), main: self.start("main", main) }
     }
 
     /// No task is polled until [`Exec::resume`]; time passes.
@@ -136,31 +135,37 @@ impl Exec {
         root.into_iter().for_each(Waker::wake);
     }
 
-    /// Runs one ready task. `None`: none is ready; `Some(true)`: that was the main one and it has ended.
-    fn turn(&self) -> Option<bool> {
-        let turn = self.tasks().pick()?;
+    /// Runs one ready task.
+    fn turn(&self) -> Turned {
+        let Some(turn) = self.tasks().pick() else { return Turned::NoneReady };
         let Turn { id, name, mut future, waker, aborted } = turn;
         if aborted {
             drop(future);
-            return Some(id == MAIN);
+            return Turned::Ended(id);
         }
         let now = self.timeline.now();
-        self.tasks().watch_for_loops(now, &self.node, name);
         self.trace.poll(now, self.node_number, id);
+        let polls = self.tasks().count_poll(now);
         let task_waker = Waker::from(waker);
         let mut context = Context::from_waker(&task_waker);
-        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            assert!(
+                polls < POLLS_PER_INSTANT_MAX,
+                "{polls} polls at {now:?} on this node, the last of this task: a loop"
+            );
+            future.as_mut().poll(&mut context)
+        }));
         match polled {
             Ok(Poll::Pending) => {
                 if let Some(entry) = self.tasks().all.get_mut(&id) {
                     entry.future = Some(future);
                 }
-                Some(false)
+                Turned::GoesOn
             }
             Ok(Poll::Ready(())) => {
                 self.tasks().all.remove(&id);
                 drop(future);
-                Some(id == MAIN)
+                Turned::Ended(id)
             }
             Err(payload) => {
                 self.tasks().all.remove(&id);
@@ -174,7 +179,11 @@ impl Exec {
     }
 }
 
-const MAIN: u64 = 0;
+enum Turned {
+    NoneReady,
+    GoesOn,
+    Ended(u64),
+}
 
 struct Turn {
     id: u64,
@@ -205,13 +214,13 @@ impl Tasks {
         None
     }
 
-    fn watch_for_loops(&mut self, now: Duration, node: &str, task: &str) {
+    /// How often tasks have been polled while time stands still.
+    fn count_poll(&mut self, now: Duration) -> u64 {
         if now != self.polled_at {
             (self.polled_at, self.polls_at_that) = (now, 0);
         }
         self.polls_at_that += 1;
-        let polls = self.polls_at_that;
-        assert!(polls < POLLS_PER_INSTANT_MAX, "{node}: {polls} polls at {now:?}, the last of task {task:?}: a loop");
+        self.polls_at_that
     }
 }
 
@@ -233,6 +242,7 @@ pub struct Handle(pub Arc<Exec>);
 /// A node while it runs. Dropping it kills the node.
 pub struct Root {
     exec: Arc<Exec>,
+    main: u64,
 }
 
 impl Future for Root {
@@ -242,9 +252,9 @@ impl Future for Root {
         self.exec.tasks().root = Some(context.waker().clone());
         for _ in 0..POLLS_PER_TURN_MAX {
             match self.exec.turn() {
-                None => return Poll::Pending,
-                Some(true) => return Poll::Ready(()),
-                Some(false) => {}
+                Turned::NoneReady => return Poll::Pending,
+                Turned::Ended(id) if id == self.main => return Poll::Ready(()),
+                Turned::Ended(_) | Turned::GoesOn => {}
             }
         }
         context.waker().wake_by_ref();
@@ -306,7 +316,8 @@ impl Panicked {
     fn throw(&self, panic: TaskPanic) -> ! {
         let message = panic.to_string();
         self.first.lock().expect("nothing panics here").get_or_insert(panic);
-        // The hook has printed the panic where it happened.
+        // The hook has printed where it happened, but not in which task.
+        eprintln!("{message}");
         std::panic::resume_unwind(Box::new(message))
     }
 }

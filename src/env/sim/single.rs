@@ -134,14 +134,10 @@ struct Alarms {
 
 impl Timers {
     fn jump(&self) {
-        let waker = {
-            let mut alarms = self.alarms();
-            let first = alarms.set.pop_first();
-            let ((at, _), waker) = first.expect("every task waits for ever: no timer is set");
-            assert!(at < SINGLE_RUN_MAX, "still running after {:?}", SINGLE_RUN_MAX);
-            alarms.now = alarms.now.max(at);
-            waker
-        };
+        let first = self.alarms().set.pop_first();
+        let ((at, _), waker) = first.expect("every task waits for ever: no timer is set");
+        assert!(at < SINGLE_RUN_MAX, "still running after {SINGLE_RUN_MAX:?}");
+        self.alarms().now = at;
         waker.wake();
     }
 

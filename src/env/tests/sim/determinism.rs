@@ -106,6 +106,7 @@ fn a_seed_gives_one_trace_in_one_process_and_in_other_threads() {
         let first = chaos(seed, SPAN);
         assert!(first.digest().polls > 1_000, "seed {seed} did something: {}", first.digest());
         assert_eq!(first.first_difference(&chaos(seed, SPAN)), None, "seed {seed}");
+        #[allow(clippy::disallowed_methods)]
         let threads: Vec<_> = (0..2).map(|_| std::thread::spawn(move || chaos(seed, SPAN))).collect();
         for thread in threads {
             let other = thread.join().expect("no panic");

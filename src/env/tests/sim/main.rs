@@ -4,5 +4,4 @@ mod clock;
 mod contract;
 mod determinism;
 mod disk;
-mod speed;
 mod world;

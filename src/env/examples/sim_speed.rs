@@ -1,4 +1,4 @@
-//! What a simulated second costs. Run with `--ignored --nocapture`, in release for the figures that count.
+//! What a simulated second costs: `cargo run --release -p env --features sim --example sim_speed`.
 
 use env::Env;
 use env::sim::{DiskState, World, WorldOptions, single_with};
@@ -18,8 +18,11 @@ fn world(tick_ms: u64) -> World {
     World::new(WorldOptions { tick: Duration::from_millis(tick_ms), ..WorldOptions::new(1) })
 }
 
-#[test]
-#[ignore = "measures"]
+fn main() {
+    worlds();
+    single_nodes();
+}
+
 fn worlds() {
     for (nodes, tick_ms) in [(8, 1), (8, 5), (10, 5)] {
         for busy in [false, true] {
@@ -50,7 +53,10 @@ async fn node(env: Env, busy: bool, peer: u64) -> io::Result<()> {
         loop {
             asking.sleep(pause).await;
             let Ok(mut stream) = asking.net().connect(&format!("node-{peer}:7000")).await else { continue };
-            while busy {
+            if !busy {
+                continue;
+            }
+            loop {
                 stream.write_all(&[1; 200]).await.expect("healthy");
                 stream.flush().await.expect("healthy");
                 stream.read_u8().await.expect("healthy");
@@ -73,8 +79,6 @@ async fn node(env: Env, busy: bool, peer: u64) -> io::Result<()> {
     }
 }
 
-#[test]
-#[ignore = "measures"]
 fn single_nodes() {
     let runs = 1000;
     let seconds = timed(|| (0..runs).for_each(|seed| env::sim::single(seed, |_| async {})));

@@ -4,3 +4,4 @@ pub mod frontend;
 pub mod protocol;
 pub mod region;
 pub mod replication;
+pub mod shell;

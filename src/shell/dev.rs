@@ -1,0 +1,3 @@
+//! `steadfast dev`: a whole cluster on one machine, in one folder.
+
+pub mod layout;

@@ -1,0 +1,37 @@
+//! How a command ends when it does not succeed.
+
+use std::process::ExitCode;
+
+/// What goes to standard error, and the exit status.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The command line or a settings file says something that cannot be meant: status 2.
+    #[error("{0}")]
+    Usage(String),
+    /// Status 1.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl Failure {
+    pub fn usage(what: impl ToString) -> Failure {
+        Failure::Usage(what.to_string())
+    }
+
+    pub fn failed(what: impl ToString) -> Failure {
+        Failure::Failed(what.to_string())
+    }
+
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Failure::Usage(_) => ExitCode::from(2),
+            Failure::Failed(_) => ExitCode::from(1),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        Failure::failed(error)
+    }
+}

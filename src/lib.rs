@@ -1,5 +1,6 @@
 //! Steadfast, a distributed key-value database.
 
+pub mod bench;
 pub mod frontend;
 pub mod protocol;
 pub mod region;

@@ -1,6 +1,7 @@
 //! Steadfast, a distributed key-value database.
 
 pub mod bench;
+pub mod client;
 pub mod frontend;
 pub mod protocol;
 pub mod region;

@@ -137,6 +137,3 @@ impl Client {
         Table::new(self.clone(), state.clone())
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -18,6 +18,7 @@ const TOP_LEVEL: &[&str] = &[
     "model",
     "sim",
     "src",
+    "tests",
 ];
 
 const LINES_MAX: usize = 1_500;

@@ -1,16 +1,23 @@
 //! The client against a toy cluster: real front ends on one simulated node, a service that keeps its regions in memory and
 //! answers repeated requests as it should, and faults between them.
 
-use super::*;
-use crate::frontend::native::{self, Service};
-use crate::protocol::peer::PeerMessage;
-use crate::protocol::*;
-use crate::region::{Durability, KeyRange, RegionConfig, RegionId, Salt, ServerId, TableSpec, even_splits};
 use bytes::Bytes;
 use env::sim::single;
-use env::{BoxFuture, Task};
+use env::{BoxFuture, Env, Task};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::future::{Future, pending};
+use std::sync::Arc;
+use std::time::Duration;
+use steadfast::client::limits::SESSION_WINDOW_MAX;
+use steadfast::client::{Client, ClientError, Compared, Options, Table, WriteError};
+use steadfast::frontend::native::{self, Service};
+use steadfast::protocol::peer::PeerMessage;
+use steadfast::protocol::*;
+use steadfast::region::{
+    Durability, KeyRange, RegionConfig, RegionId, Salt, ServerId, TableName, TableSpec, even_splits,
+};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);

@@ -58,7 +58,7 @@ pub(crate) struct HintHeader {
 }
 
 /// A hint's content, from its file or from reading the segment.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Hint {
     pub(crate) header: HintHeader,
     body: Bytes,

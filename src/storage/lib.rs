@@ -7,6 +7,7 @@
 //! state          whose folder it is, and the epoch           state.rs
 //! durable        evidence of how far the log was flushed     state.rs
 //! clean          the mark of a clean stop                    state.rs
+//! fenced         a write or a flush failed                   state.rs
 //! ```
 //! [`Log`] keeps the log, and is all that a backup needs. [`Store`] is a primary's view of it by key.
 
@@ -26,6 +27,7 @@ mod state;
 mod store;
 #[cfg(test)]
 mod testing;
+mod verify;
 mod write;
 
 pub use error::{Reject, StorageError};
@@ -40,4 +42,5 @@ pub use seed::Identity;
 pub use store::{
     Entry, Lookup, ReadJob, ScanCursor, ScanJob, ScanPage, Scanned, Seen, SessionTable, SettleJob, Settled, Store, View,
 };
+pub use verify::{Report, verify};
 pub use write::{WriteJob, Written};

@@ -23,7 +23,7 @@ use crate::hint::Hint;
 use crate::ids::{Epoch, Mark, RegionId, SegmentId, Seqno};
 use crate::limits::*;
 use crate::record::Record;
-use crate::recovery;
+use crate::recovery::{self, Survey};
 use crate::seed::Identity;
 use crate::segment::{Next, SEGMENT_HEADER_LEN, SegmentReader, hint_path, segment_path};
 use crate::state::{self, DurableNote, State};
@@ -61,6 +61,9 @@ pub struct Recovery {
     pub clean: bool,
     /// The machine started anew since, without a clean stop: what was not flushed may be gone.
     pub power_loss_suspected: bool,
+    /// A write or a flush had failed before. What was found was written anew and flushed, but other replicas, where there
+    /// are any, know better what this log should hold.
+    pub fenced_before: bool,
     /// Bytes of an unfinished write that were cut off the end.
     pub torn_bytes: u64,
     /// The disk is so full that the log's end could not be flushed: it is open for reading only.
@@ -107,8 +110,26 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    pub(crate) fn new(env: &Env, dir: &str, identity: Identity, files: Arc<FileCache>) -> Arc<Shared> {
+        Arc::new(Shared {
+            env: env.clone(),
+            dir: dir.to_owned(),
+            identity,
+            files,
+            fenced: AtomicBool::new(false),
+            handles: RwLock::default(),
+        })
+    }
+
     pub(crate) fn fence(&self) {
         self.fenced.store(true, Ordering::Release);
+    }
+
+    /// [`Shared::fence`], and leaves word for the next start, as far as the disk lets it.
+    pub(crate) async fn fence_and_tell(&self, error: &StorageError) {
+        tracing::error!(dir = self.dir, %error, "log is fenced");
+        self.fence();
+        state::mark_fenced(self.env.disk().as_ref(), &self.dir).await;
     }
 
     pub(crate) fn check_fence(&self) -> Result<(), StorageError> {
@@ -185,16 +206,17 @@ impl Log {
                 "segments of {segment_bytes} bytes, {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX} are allowed"
             )));
         }
-        let shared = Arc::new(Shared {
-            env: env.clone(),
-            dir: dir.to_owned(),
-            identity: Identity { cluster: options.cluster, region },
-            files: options.files,
-            fenced: AtomicBool::new(false),
-            handles: RwLock::default(),
-        });
+        let shared = Shared::new(env, dir, Identity { cluster: options.cluster, region }, options.files);
         let (recovered, recovery) = recovery::recover(shared).await?;
         Ok((Log::from_recovered(recovered, segment_bytes), recovery))
+    }
+
+    /// A log as it was found, for checks: it is fenced.
+    pub(crate) fn for_reading(shared: Arc<Shared>, survey: Survey, note: DurableNote) -> Log {
+        shared.fence();
+        let Survey { segments, head, epoch, committed, marks, .. } = survey;
+        let recovered = Recovered { shared, epoch, segments, head, durable: head, committed, marks, note };
+        Log::from_recovered(recovered, SEGMENT_BYTES_DEFAULT)
     }
 
     fn from_recovered(recovered: Recovered, segment_bytes: u64) -> Log {
@@ -242,7 +264,7 @@ impl Log {
         let disk = self.shared.env.disk();
         let state = State { epoch, boot_id: disk.boot_id() };
         let stored = state.store(disk.as_ref(), &self.shared.dir, &self.shared.identity).await;
-        self.fence_on_error(stored)?;
+        self.fence_on_error(stored).await?;
         self.epoch = epoch;
         Ok(())
     }
@@ -534,7 +556,7 @@ impl Log {
         self.cut_memory(to);
         if to.mark.seqno < self.written.mark.seqno {
             let cut = self.cut_files(to).await;
-            self.fence_on_error(cut)?;
+            self.fence_on_error(cut).await?;
         }
         Ok(())
     }
@@ -610,12 +632,12 @@ impl Log {
         self.cut_memory(Position::ZERO);
         self.marks = VecDeque::from([Position::ZERO]);
         let cut = self.cut_files(Position::ZERO).await;
-        self.fence_on_error(cut)
+        self.fence_on_error(cut).await
     }
 
-    fn fence_on_error<T>(&self, result: Result<T, StorageError>) -> Result<T, StorageError> {
-        if result.is_err() {
-            self.shared.fence();
+    async fn fence_on_error<T>(&self, result: Result<T, StorageError>) -> Result<T, StorageError> {
+        if let Err(error) = &result {
+            self.shared.fence_and_tell(error).await;
         }
         result
     }

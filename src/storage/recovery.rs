@@ -13,7 +13,8 @@
 //! - A log that ends before that note, or elsewhere than a clean stop left it, has lost something: corruption.
 //!
 //! What is kept of an unclean end is written again and flushed before it counts as durable: after a flush that failed
-//! the kernel may show pages that it will never write.
+//! the kernel may show pages, and names, that it will never write. Where a failure is known of, the segment and the state
+//! are replaced by flushed copies for the same reason.
 
 use crate::error::StorageError;
 use crate::frame::{Frame, Position};
@@ -112,21 +113,23 @@ pub(crate) async fn recover(shared: Arc<Shared>) -> Result<(Recovered, Recovery)
     };
     let clean = state::load_clean(disk, dir, &identity).await?;
     let (note, noted) = DurableNote::load(disk, dir, identity).await?;
+    let fenced_before = state::is_fenced(disk, dir).await?;
     let power_loss_suspected = clean.is_none() && state.boot_id != disk.boot_id();
     let evidence = Evidence { clean, noted, power_loss_suspected };
     let survey = survey(&shared, &folder, &evidence).await?;
 
     remove_leftovers(&shared, &folder, survey.head.segment).await?;
     cut_torn_tail(&shared, &survey).await?;
-    let end = Tail { shared: &shared, head: survey.head, noted: noted.unwrap_or(Position::ZERO), note };
+    let end = Tail { shared: &shared, head: survey.head, noted: noted.unwrap_or(Position::ZERO), note, fenced_before };
     let (note, durable) = end.make_durable(evidence.clean.is_some()).await?;
     let read_only = durable != survey.head;
-    forget_last_stop(&shared, state).await?;
+    forget_last_stop(&shared, state, fenced_before && !read_only).await?;
 
     let recovery = Recovery {
         created,
         clean: clean.is_some(),
         power_loss_suspected,
+        fenced_before,
         torn_bytes: survey.torn_bytes,
         read_only,
         head: survey.head.mark,
@@ -403,6 +406,7 @@ struct Tail<'a> {
     head: Position,
     noted: Position,
     note: DurableNote,
+    fenced_before: bool,
 }
 
 impl Tail<'_> {
@@ -411,7 +415,8 @@ impl Tail<'_> {
         if clean || self.head == Position::ZERO {
             return Ok((self.note, self.head));
         }
-        match self.write_again().await {
+        let written = if self.fenced_before { self.copy_segment().await } else { self.write_again().await };
+        match written {
             Ok(()) => {}
             Err(error @ StorageError::Full { .. }) => {
                 tracing::warn!(dir = self.shared.dir, %error, "opened for reading only");
@@ -422,6 +427,19 @@ impl Tail<'_> {
         }
         self.note.advance(self.shared.env.disk().as_ref(), self.head).await;
         Ok((self.note, self.head))
+    }
+
+    /// Replaces the last segment by a flushed copy under a new name.
+    async fn copy_segment(&self) -> Result<(), StorageError> {
+        let handle = self.shared.add_handle(self.head.segment);
+        let file = handle.file().await?;
+        let (read, bytes) = file.read_at(vec![0; self.head.offset as usize], 0).await;
+        let read = read.map_err(|error| StorageError::io("read", &handle.path, error))?;
+        if read < bytes.len() {
+            return Err(StorageError::corrupt(&handle.path, read as u64, "segment ends early"));
+        }
+        self.shared.handles.write().remove(&self.head.segment);
+        state::replace(self.shared.env.disk().as_ref(), &self.shared.dir, &handle.path, bytes.into()).await
     }
 
     async fn write_again(&self) -> Result<(), StorageError> {
@@ -446,15 +464,21 @@ impl Tail<'_> {
 }
 
 /// From here on the log is open: a crash must not look like the clean stop before it.
-async fn forget_last_stop(shared: &Shared, state: State) -> Result<(), StorageError> {
+async fn forget_last_stop(shared: &Shared, state: State, fenced: bool) -> Result<(), StorageError> {
     let (disk, dir) = (shared.env.disk().as_ref(), shared.dir.as_str());
     let boot_id = disk.boot_id();
-    if state.boot_id != boot_id {
+    if fenced || state.boot_id != boot_id {
         match (State { boot_id, ..state }).store(disk, dir, &shared.identity).await {
             // The old boot id only makes the next start suspect a power loss.
             Err(error @ StorageError::Full { .. }) => tracing::warn!(dir, %error, "could not store the boot id"),
             other => other?,
         }
     }
+    if fenced {
+        state::remove_fenced(disk, dir).await?;
+    }
     state::remove_clean(disk, dir).await
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,6 +22,9 @@
 //!                                  48    8  checksum of bytes 0..48
 //! ```
 //! `clean` has the layout of a slot.
+//!
+//! `fenced`, empty, made when a write or a flush failed and not flushed itself: until the machine starts anew, files and
+//! names may look durable and never become so.
 
 use crate::error::StorageError;
 use crate::frame::Position;
@@ -150,6 +153,25 @@ pub(crate) async fn remove_clean(disk: &dyn Disk, dir: &str) -> Result<(), Stora
         sync_dir(disk, dir).await?;
     }
     Ok(())
+}
+
+fn fenced_path(dir: &str) -> String {
+    format!("{dir}/fenced")
+}
+
+/// The start after this one sees it if the kernel still runs; after a power loss it is not needed.
+pub(crate) async fn mark_fenced(disk: &dyn Disk, dir: &str) {
+    if let Err(error) = disk.open(&fenced_path(dir), OpenMode::Create).await {
+        tracing::warn!(dir, %error, "could not leave word that the log is fenced");
+    }
+}
+
+pub(crate) async fn is_fenced(disk: &dyn Disk, dir: &str) -> Result<bool, StorageError> {
+    Ok(read_whole(disk, &fenced_path(dir)).await?.is_some())
+}
+
+pub(crate) async fn remove_fenced(disk: &dyn Disk, dir: &str) -> Result<(), StorageError> {
+    remove_if_present(disk, &fenced_path(dir)).await.map(drop)
 }
 
 /// The note of how far the log is durable.

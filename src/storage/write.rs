@@ -55,6 +55,16 @@ impl WriteJob {
     /// Writes all frames; with `sync` they are durable when this returns. An error fences the log.
     pub async fn run(mut self, sync: bool) -> Result<Written, StorageError> {
         self.shared.check_fence()?;
+        if let Err(error) = self.write(sync).await {
+            self.shared.fence_and_tell(&error).await;
+            return Err(error);
+        }
+        self.done = true;
+        let note = self.note.take().expect("taken here only");
+        Ok(Written { note, written: self.written, durable: self.durable })
+    }
+
+    async fn write(&mut self, sync: bool) -> Result<(), StorageError> {
         for run in std::mem::take(&mut self.runs) {
             if run.start.offset == SEGMENT_HEADER_LEN {
                 self.begin_segment(run.start.segment).await?;
@@ -64,12 +74,7 @@ impl WriteJob {
             written.map_err(|error| StorageError::io("write", &self.path(run.start.segment), error))?;
             self.written = run.end;
         }
-        if sync {
-            self.flush().await?;
-        }
-        self.done = true;
-        let note = self.note.take().expect("taken here only");
-        Ok(Written { note, written: self.written, durable: self.durable })
+        if sync { self.flush().await } else { Ok(()) }
     }
 
     fn path(&self, segment: SegmentId) -> String {

@@ -1,0 +1,72 @@
+//! The planted bugs of this package are found, and by nothing but the bug. One test, as a mutant is chosen for the process.
+
+use env::sim::{DiskState, single_with};
+use std::sync::Arc;
+use storage::{Epoch, Log, LogOptions, Lookup, Record, RegionId, StorageError, Store, View};
+
+const REGION: RegionId = RegionId(1);
+
+async fn open(env: &env::Env) -> Result<Log, StorageError> {
+    let options = LogOptions { segment_bytes: 1024, ..LogOptions::new(7) };
+    Log::open(env, "region", REGION, options).await.map(|(log, _)| log)
+}
+
+async fn put(log: &mut Log, value: u8) -> storage::Frame {
+    let record = Record::Put { key: b"key", value: &[value; 200], expiry_ms: None };
+    let frame = log.append(Epoch(1), 0, &[record]).expect("appends");
+    let job = log.take_unwritten().expect("queued");
+    let written = job.run(true).await.expect("writes");
+    log.finish_write(written);
+    frame
+}
+
+/// Whether some power loss takes a flushed frame.
+fn loses_flushed_frames() -> bool {
+    let disk = DiskState::new(1, "mutants");
+    single_with(disk.clone(), 1, |env| async move {
+        let mut log = open(&env).await.expect("opens");
+        for value in 0..20 {
+            put(&mut log, value).await;
+        }
+    });
+    let lost = |seed: u64| {
+        let copy = disk.fork(seed);
+        copy.power_loss(seed);
+        single_with(copy, 1, |env| async move { !matches!(open(&env).await, Ok(log) if log.head().mark.seqno.0 == 20) })
+    };
+    (0..20).any(lost)
+}
+
+/// Whether an old record of the key, landed in the place of its newest, is taken for it.
+fn takes_a_misdirected_record() -> bool {
+    let disk = DiskState::new(2, "mutants");
+    let medium: Arc<DiskState> = disk.clone();
+    single_with(disk, 2, |env| async move {
+        let mut log = open(&env).await.expect("opens");
+        let old = put(&mut log, 1).await;
+        let new = put(&mut log, 2).await;
+        log.set_committed(log.durable().seqno);
+        let mut store = Store::build(&log).await.expect("builds");
+        let at = |frame: &storage::Frame| frame.records().next().expect("one").location;
+        let (old, new) = (at(&old), at(&new));
+        assert_eq!((old.segment, old.len), (new.segment, new.len));
+        let bytes = medium.read_cached("region/000001.seg").expect("is there");
+        let record = &bytes[old.offset as usize..][..old.len as usize];
+        medium.overwrite("region/000001.seg", new.offset, record).expect("overwrites");
+        store.settle().await;
+        match store.get(b"key", View::Committed) {
+            Lookup::Read(job) => job.run().await.is_ok(),
+            Lookup::Ready(_) => unreachable!("it is in the index"),
+        }
+    })
+}
+
+#[test]
+fn each_mutant_is_found() {
+    assert!(!loses_flushed_frames() && !takes_a_misdirected_record());
+    env::mutants::choose(Some("M11"));
+    assert!(loses_flushed_frames() && !takes_a_misdirected_record());
+    env::mutants::choose(Some("M14"));
+    assert!(!loses_flushed_frames() && takes_a_misdirected_record());
+    env::mutants::choose(None);
+}

@@ -2,7 +2,7 @@
 //! answers repeated requests as it should, and faults between them.
 
 use bytes::Bytes;
-use env::sim::single;
+use env::sim::{CrashKind, World, WorldOptions, single};
 use env::{BoxFuture, Env, Task};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
@@ -39,7 +39,7 @@ struct Faults {
 
 /// What all nodes of the toy know and hold.
 #[derive(Default)]
-struct World {
+struct Toy {
     faults: Faults,
     spec: Option<TableSpec>,
     /// The region and its primary; ranges come from `splits`.
@@ -58,7 +58,7 @@ struct World {
     admin_answers_lost: u64,
 }
 
-impl World {
+impl Toy {
     fn map(&self) -> Option<TableMap> {
         let places =
             KeyRange::between(&self.splits).into_iter().zip(&self.regions).map(|(range, (region, primary))| {
@@ -191,7 +191,7 @@ fn apply(data: &mut BTreeMap<Bytes, Bytes>, operation: WriteOperation) -> WriteO
 struct Node {
     env: Env,
     number: usize,
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<Toy>>,
 }
 
 impl Service for Node {
@@ -242,7 +242,7 @@ impl Service for Node {
 
 struct Cluster {
     env: Env,
-    world: Arc<Mutex<World>>,
+    world: Arc<Mutex<Toy>>,
     servers: Mutex<Vec<Task<()>>>,
 }
 
@@ -250,22 +250,22 @@ fn name() -> TableName {
     "test:table".parse().unwrap()
 }
 
+/// Of one table, led by three nodes.
+fn six_regions() -> Toy {
+    let salt = Some(Salt::Xxh32);
+    Toy {
+        spec: Some(TableSpec { factor: 1, min_in_sync: 1, durability: Durability::Synced, salt }),
+        regions: (0..6).map(|i| (RegionId(i), i as usize % 3)).collect(),
+        splits: even_splits(6),
+        ..Toy::default()
+    }
+}
+
 impl Cluster {
     /// Three nodes and a table of six regions.
     async fn new(env: &Env) -> Arc<Cluster> {
-        let world = World {
-            spec: Some(TableSpec {
-                factor: 1,
-                min_in_sync: 1,
-                durability: Durability::Synced,
-                salt: Some(Salt::Xxh32),
-            }),
-            regions: (0..6).map(|i| (RegionId(i), i as usize % 3)).collect(),
-            splits: even_splits(6),
-            ..World::default()
-        };
-        let cluster =
-            Arc::new(Cluster { env: env.clone(), world: Arc::new(Mutex::new(world)), servers: Mutex::default() });
+        let world = Arc::new(Mutex::new(six_regions()));
+        let cluster = Arc::new(Cluster { env: env.clone(), world, servers: Mutex::default() });
         for number in 0..3 {
             let server = cluster.start(number, "127.0.0.1:0").await;
             cluster.servers.lock().push(server);
@@ -276,9 +276,8 @@ impl Cluster {
     async fn start(&self, number: usize, address: &str) -> Task<()> {
         let listener = self.env.net().listen(address).await.unwrap();
         let mut world = self.world.lock();
-        match world.addresses.get_mut(number) {
-            Some(address) => *address = listener.local_address(),
-            None => world.addresses.push(listener.local_address()),
+        if number == world.addresses.len() {
+            world.addresses.push(listener.local_address());
         }
         let service = Node { env: self.env.clone(), number, world: self.world.clone() };
         self.env.spawn("node", native::serve(self.env.clone(), listener, Arc::new(service), native::Options::default()))
@@ -697,4 +696,110 @@ fn a_client_that_no_node_wants_is_told_at_once() {
         assert!(matches!(refused, Err(ClientError::Refused(_))), "{refused:?}");
         assert!(env.now().since(start) < SECOND);
     });
+}
+
+/// What the clients of [`apart`] have done: a key counted up, and when.
+type Counted = Arc<Mutex<Vec<(u64, Duration)>>>;
+
+const KEYS: u64 = 12;
+const NODES: [&str; 3] = ["node-0", "node-1", "node-2"];
+
+/// Three nodes and a client, each on a machine of its own, that counts up each of some keys all the time.
+fn apart(seed: u64) -> (World, Arc<Mutex<Toy>>, Counted) {
+    let mut world = World::new(WorldOptions::new(seed));
+    let addresses: Vec<String> = NODES.map(|node| format!("{node}:7000")).into();
+    let toy = Arc::new(Mutex::new(Toy { addresses: addresses.clone(), ..six_regions() }));
+    let counted = Counted::default();
+    for (number, node) in NODES.into_iter().enumerate() {
+        let toy = toy.clone();
+        world.add_node(node, &format!("10.0.0.{}", number + 1), move |env| {
+            let world = toy.clone();
+            Box::pin(async move {
+                let listener = env.net().listen("0.0.0.0:7000").await?;
+                let node = Arc::new(Node { env: env.clone(), number, world });
+                native::serve(env, listener, node, native::Options::default()).await;
+                Ok(())
+            })
+        });
+    }
+    let out = counted.clone();
+    world.add_node("client", "10.0.1.1", move |env| {
+        let (addresses, counted) = (addresses.clone(), out.clone());
+        Box::pin(async move {
+            let table = Client::connect(env.clone(), addresses, patient()).table(name());
+            let start = env.now();
+            let counters = (0..KEYS).map(|number| {
+                let (table, env, counted) = (table.clone(), env.clone(), counted.clone());
+                async move {
+                    loop {
+                        table.increment(key(number), 1).await.unwrap();
+                        counted.lock().push((number, env.now().since(start)));
+                        env.sleep(50 * MS).await;
+                    }
+                }
+            });
+            all(counters).await;
+            Ok(())
+        })
+    });
+    (world, toy, counted)
+}
+
+/// Runs until each key has been counted once more. How long that took.
+fn until_all_count(world: &mut World, counted: &Counted) -> Duration {
+    let (start, seen) = (world.now(), counted.lock().len());
+    let all_count = |_: &mut World| {
+        let counted = counted.lock();
+        (0..KEYS).all(|number| counted[seen..].iter().any(|(key, _)| *key == number))
+    };
+    assert!(world.run_until(30 * SECOND, all_count).expect("healthy"), "some keys are not counted any more");
+    world.now() - start
+}
+
+/// Bytes that a partition swallows leave connections that look alive. Nobody may wait for them for long, nor count twice.
+#[test]
+fn after_a_partition_or_a_crash_all_goes_on_soon_and_exactly() {
+    for seed in 0..3 {
+        let (mut world, toy, counted) = apart(seed);
+        until_all_count(&mut world, &counted);
+        for round in 0..12 {
+            let node = NODES[round % 3];
+            let length = MS * (300 + 977 * (seed as u32 + round as u32) % 4000);
+            match round % 4 {
+                0 => world.partition("client", node),
+                1 => world.partition_oneway("client", node),
+                2 => world.partition_oneway(node, "client"),
+                _ => world.crash(node, CrashKind::Power),
+            }
+            world.run_for(length).expect("healthy");
+            match round % 4 {
+                3 => world.restart(node),
+                _ => world.repair_all(),
+            }
+            let took = until_all_count(&mut world, &counted);
+            assert!(took < 4 * SECOND, "seed {seed}, round {round}: {took:?} after {length:?}");
+        }
+        let done = counted.lock().len() as u64;
+        let writes = toy.lock().writes;
+        assert!((done..=done + KEYS).contains(&writes), "{writes} writes, {done} acknowledged");
+        let sum: u64 = toy.lock().data.values().map(|n| std::str::from_utf8(n).unwrap().parse::<u64>().unwrap()).sum();
+        assert_eq!(sum, writes);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    let trace = || {
+        let (mut world, _, counted) = apart(9);
+        until_all_count(&mut world, &counted);
+        world.crash("node-1", CrashKind::Process);
+        world.partition("client", "node-2");
+        world.run_for(2 * SECOND).expect("healthy");
+        world.repair_all();
+        world.restart("node-1");
+        until_all_count(&mut world, &counted);
+        let counted = counted.lock().clone();
+        (world.trace().digest(), counted)
+    };
+    assert_eq!(trace(), trace());
 }

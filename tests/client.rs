@@ -18,6 +18,7 @@ use steadfast::protocol::*;
 use steadfast::region::{
     Durability, KeyRange, RegionConfig, RegionId, Salt, ServerId, TableName, TableSpec, even_splits,
 };
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -802,4 +803,46 @@ fn the_same_seed_gives_the_same_trace() {
         (world.trace().digest(), counted)
     };
     assert_eq!(trace(), trace());
+}
+
+/// The same over the kernel's sockets, where closing with unread input throws away the last words.
+#[test]
+fn real_sockets_carry_it_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = env::real::runtime().unwrap();
+    runtime.block_on(async {
+        let options = env::real::Options {
+            data_dir: folder.path().to_owned(),
+            node: "test".to_owned(),
+            io: env::real::IoChoice::Threads,
+        };
+        let env = env::real::open(options).unwrap();
+        env.enter(async {
+            let cluster = Cluster::new(&env).await;
+            let table = cluster.table();
+            let counters = (0..64).map(|number| {
+                let table = table.clone();
+                async move {
+                    for count in 1..=100 {
+                        assert_eq!(table.increment(key(number), 1).await, Ok(count));
+                    }
+                }
+            });
+            let start = env.now();
+            all(counters).await;
+            println!("6400 increments of 64 callers in {:?}", env.now().since(start));
+            let records: Vec<_> = (0..5000).map(|i| (key(i), Bytes::from(vec![7; 1000]))).collect();
+            assert!(table.batch_put(records).await.iter().all(Result::is_ok));
+            let values = table.batch_get((0..5000).map(key).collect()).await.unwrap();
+            assert!(values.iter().all(|value| value.as_ref().is_some_and(|value| value.len() == 1000)));
+
+            let mut stream = env.net().connect(&cluster.world.lock().addresses[0]).await.unwrap();
+            let much = [&b"GET / HTTP/1.1\r\n"[..], &vec![b'x'; 100_000]].concat();
+            stream.write_all(&much).await.unwrap();
+            let mut heard = String::new();
+            env.timeout(10 * SECOND, stream.read_to_string(&mut heard)).await.unwrap().unwrap();
+            assert!(heard.starts_with("HTTP/1.1 400 "), "{heard:?}");
+        })
+        .await;
+    });
 }

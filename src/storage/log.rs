@@ -593,9 +593,11 @@ impl Log {
         let noted = if to.mark.seqno < self.durable.mark.seqno { to } else { self.durable };
         note.lower(disk.as_ref(), noted).await?;
         let later: Vec<SegmentId> = self.segments.keys().copied().filter(|&id| id > to.segment).collect();
+        // Each for good before the next: a power loss may undo removals in any order, and a gap would be corruption.
         for &id in later.iter().rev() {
             state::remove_if_present(disk.as_ref(), &hint_path(dir, id)).await?;
             state::remove_if_present(disk.as_ref(), &segment_path(dir, id)).await?;
+            state::sync_dir(disk.as_ref(), dir).await?;
         }
         self.drop_segments(|id| id > to.segment);
         state::remove_if_present(disk.as_ref(), &hint_path(dir, to.segment)).await?;

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::testing::*;
-use crate::{Frame, Log, Record, Store, verify};
+use crate::{FileCache, Frame, Log, Lookup, Record, Store, View, verify};
 use bytes::Bytes;
 use env::Env;
-use env::sim::{DiskState, Failing, single_with};
+use env::sim::{DiskState, Failing, single_crashing, single_with};
 
 fn disk(seed: u64) -> Arc<DiskState> {
     DiskState::new(seed, "recovery")
@@ -245,4 +245,126 @@ fn a_closed_folder_verifies_and_a_damaged_one_does_not() {
             assert!(!(sound && matters(&path)), "flip at {at} of {path}");
         }
     }
+}
+
+/// Crashes `procedure` at each of its disk operations, with and without a power loss after it, and hands what is then
+/// found to `check`.
+fn crash_everywhere<F>(
+    before: &Arc<DiskState>,
+    procedure: impl Fn(Env) -> F,
+    check: impl Fn(Result<(Vec<Bytes>, u64, Recovery), StorageError>),
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    for operations in 0.. {
+        let mut ended = false;
+        for seed in 0..6 {
+            let disk = before.fork(seed);
+            ended |= single_crashing(disk.clone(), seed, operations, &procedure).is_some();
+            if seed > 0 {
+                disk.power_loss(seed);
+            }
+            let first = read_from(disk.clone());
+            let head = first.as_ref().map(|found| found.2.head).ok();
+            assert_eq!(head, read_from(disk).map(|found| found.2.head).ok(), "the second time");
+            check(first);
+        }
+        if ended {
+            assert!(operations > 3, "it does something");
+            return;
+        }
+    }
+}
+
+fn frames_of(disk: &Arc<DiskState>) -> Vec<Bytes> {
+    read_from(disk.fork(0)).expect("sound").0
+}
+
+#[test]
+fn a_crash_while_a_log_is_made_leaves_an_empty_one() {
+    let procedure = |env: Env| async move { drop(open(&env).await) };
+    crash_everywhere(&disk(20), procedure, |found| assert_eq!(found.expect("opens").0.len(), 0));
+}
+
+#[test]
+fn a_crash_while_a_log_is_opened_or_closed_loses_nothing() {
+    for clean in [true, false] {
+        let disk = three_segments(21, clean);
+        let frames = frames_of(&disk);
+        let procedure = |env: Env| async move { open(&env).await.0.close().await.expect("closes") };
+        crash_everywhere(&disk, procedure, |found| assert!(found.expect("opens").0 == frames));
+    }
+}
+
+#[test]
+fn a_crash_while_a_suffix_is_cut_keeps_what_is_before_it() {
+    let disk = disk(22);
+    single_with(disk.clone(), 22, |env| async move {
+        let (mut log, _) = open(&env).await;
+        append(&mut log, 60).await;
+        flush(&mut log).await;
+        while let Some(job) = log.take_seal() {
+            log.finish_seal(job.run().await.expect("seals"));
+        }
+    });
+    let frames = frames_of(&disk);
+    for keep in [0, 1, 9, 20] {
+        let procedure = |env: Env| async move {
+            let (mut log, _) = open(&env).await;
+            let to = all_frames(&log).await.expect("reads").get(keep).map(|frame| frame.start).expect("is there");
+            let to = log.find(to.mark).await.expect("reads").expect("is there");
+            log.truncate(to).await.expect("cuts");
+        };
+        crash_everywhere(&disk, procedure, |found| {
+            let left = found.expect("opens").0;
+            assert!(left.len() >= keep && left == frames[..left.len()], "{} left of {keep}", left.len());
+        });
+    }
+    let procedure = |env: Env| async move { open(&env).await.0.reset().await.expect("resets") };
+    crash_everywhere(&disk, procedure, |found| {
+        let left = found.expect("opens").0;
+        assert!(left == frames[..left.len()]);
+    });
+}
+
+#[test]
+fn a_crash_while_an_epoch_is_persisted_leaves_the_old_or_the_new_one() {
+    let before = disk(23);
+    single_with(before.clone(), 23, |env| async move {
+        open(&env).await.0.persist_epoch(Epoch(4)).await.expect("persists");
+    });
+    for operations in 0.. {
+        let disk = before.fork(operations);
+        let procedure = |env: Env| async move { open(&env).await.0.persist_epoch(Epoch(5)).await.expect("persists") };
+        let ended = single_crashing(disk.clone(), 23, operations, procedure).is_some();
+        disk.power_loss(operations);
+        let epoch = single_with(disk, 23, |env| async move { open(&env).await.0.epoch() });
+        assert!(epoch == Epoch(5) || (epoch == Epoch(4) && !ended), "{epoch}");
+        if ended {
+            break;
+        }
+    }
+}
+
+#[test]
+fn open_files_are_bounded_however_many_segments_are_read() {
+    single_with(disk(24), 24, |env| async move {
+        let files = FileCache::new(2);
+        let shared = crate::LogOptions { files: files.clone(), ..options() };
+        let mut stores = Vec::new();
+        for region in 0..5 {
+            let dir = format!("regions/{region}");
+            let (mut log, _) = Log::open(&env, &dir, crate::RegionId(region), shared.clone()).await.expect("opens");
+            append(&mut log, 40).await;
+            flush(&mut log).await;
+            log.set_committed(log.durable().seqno);
+            stores.push(Store::build(&log).await.expect("builds"));
+        }
+        for turn in 0..70 {
+            let key = format!("key{}", turn % 7);
+            let Lookup::Read(job) = stores[turn % 5].get(key.as_bytes(), View::Committed) else { panic!("is there") };
+            assert!(job.run().await.expect("reads").is_some());
+            assert!(files.open_files() <= 2);
+        }
+    });
 }

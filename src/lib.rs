@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod client;
 pub mod frontend;
+pub mod master;
 pub mod protocol;
 pub mod region;
 pub mod replication;

@@ -11,7 +11,9 @@
 //!
 //! - [`state`]: the catalog and its commands; pure.
 //! - [`placement`]: which server copies what next; pure.
+//! - [`raft`]: the only module that names openraft: the runtime, log, state machine and network that it runs on.
 
 pub mod limits;
 pub mod placement;
+pub mod raft;
 pub mod state;

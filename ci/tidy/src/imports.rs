@@ -47,7 +47,7 @@ const LIBRARIES: &[(&str, &[&str])] = &[
     ("openraft_", &["src/master/raft"]),
     ("turmoil", &["src/env/sim", "sim/"]),
     ("madsim", &["src/env/sim", "sim/"]),
-    ("rand", &["src/env/", "benches/", "jepsen/"]),
+    ("rand", &["src/env/", "src/master/raft/runtime.rs", "benches/", "jepsen/"]),
     ("io_uring", &["src/env/real"]),
     ("rustix", &["src/env/real", "src/env/tests", "jepsen/"]),
     ("socket2", &["src/env/real"]),

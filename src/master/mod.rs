@@ -12,8 +12,14 @@
 //! - [`state`]: the catalog and its commands; pure.
 //! - [`placement`]: which server copies what next; pure.
 //! - [`raft`]: the only module that names openraft: the runtime, log, state machine and network that it runs on.
+//! - [`service`]: one master: starts the group's member, keeps what servers report, answers requests.
+//! - [`transport`]: how masters call each other.
 
 pub mod limits;
 pub mod placement;
 pub mod raft;
+pub mod service;
 pub mod state;
+pub mod transport;
+
+pub use service::{Master, MasterOptions, Timing};

@@ -23,6 +23,7 @@ mod record;
 mod recovery;
 mod seed;
 mod segment;
+pub mod small_file;
 mod state;
 mod store;
 #[cfg(test)]

@@ -127,7 +127,7 @@ impl Shared {
 
     /// [`Shared::fence`], and leaves word for the next start, as far as the disk lets it.
     pub(crate) async fn fence_and_tell(&self, error: &StorageError) {
-        tracing::error!(dir = self.dir, %error, "log is fenced");
+        tracing::warn!(dir = self.dir, %error, "log is fenced");
         self.fence();
         state::mark_fenced(self.env.disk().as_ref(), &self.dir).await;
     }
@@ -448,6 +448,12 @@ impl Log {
     pub fn tail_marks(&self, from: Seqno) -> Vec<Mark> {
         let from = from.max(self.committed);
         self.marks.iter().map(|end| end.mark).filter(|mark| mark.seqno > from).collect()
+    }
+
+    /// The last known frame end at or before the commit point, then every one after it: what tells a primary where its log
+    /// and this one part. [`Mark::ZERO`] stands for the beginning.
+    pub fn standing(&self) -> Vec<Mark> {
+        self.marks.iter().map(|end| end.mark).collect()
     }
 
     /// The frame end that `mark` names, if this log has it.

@@ -25,6 +25,7 @@ mod disk;
 mod diskless;
 mod error;
 mod file;
+mod harness;
 mod limits;
 mod net;
 mod operation;
@@ -35,6 +36,7 @@ mod task;
 mod threads;
 mod user;
 
+pub use harness::{Stopwatch, on_thread, random_u64, stopwatch};
 pub use user::{read_user_file, shutdown_signal, user_input, user_output, write_user_file};
 
 use crate::{Disk, Env, Parts, Rng};

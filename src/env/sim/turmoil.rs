@@ -292,6 +292,24 @@ impl World {
         self.sim.set_link_max_message_latency(self.node(a).ip, self.node(b).ip, latency);
     }
 
+    /// No link breaks any more by itself, and those that did are mended.
+    pub fn heal_links(&mut self) {
+        self.sim.set_fail_rate(0.0);
+        let ips: Vec<IpAddr> = self.nodes.values().map(|node| node.ip).collect();
+        for (at, a) in ips.iter().enumerate() {
+            for b in &ips[at + 1..] {
+                if !self.cut.contains(&(*a, *b)) && !self.cut.contains(&(*b, *a)) {
+                    self.sim.repair(*a, *b);
+                }
+            }
+        }
+    }
+
+    /// The grain of scheduling.
+    pub fn tick(&self) -> Duration {
+        self.options.tick
+    }
+
     /// See [`WorldOptions::link_fail_rate`].
     pub fn set_link_fail_rate(&mut self, a: &str, b: &str, rate: f64) {
         let (a, b) = (self.node(a).ip, self.node(b).ip);

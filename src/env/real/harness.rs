@@ -1,0 +1,28 @@
+//! What harnesses and benches take from the machine they run on, outside of any node.
+
+use std::time::{Duration, Instant};
+
+/// Real time that has passed, for people.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch(Instant);
+
+pub fn stopwatch() -> Stopwatch {
+    Stopwatch(Instant::now())
+}
+
+impl Stopwatch {
+    pub fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// A seed to begin with.
+pub fn random_u64() -> u64 {
+    rand::random()
+}
+
+/// Runs `work` on a thread of its own with that much stack, and waits for it. A panic goes on in the caller.
+pub fn on_thread<T: Send + 'static>(stack_bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let thread = std::thread::Builder::new().stack_size(stack_bytes).spawn(work).expect("start a thread");
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}

@@ -33,6 +33,8 @@ pub struct RegionConfig {
     pub in_sync: Vec<ServerId>,
     /// They copy the log and count for nothing yet.
     pub learners: Vec<ServerId>,
+    /// When an operator last accepted a loss; 0 if never. It is what a last replica in doubt waits for.
+    pub loss_accepted: Epoch,
 }
 
 /// One step from a configuration to the next.
@@ -83,6 +85,7 @@ impl RegionConfig {
             primary: members.first().copied(),
             in_sync: members,
             learners: Vec::new(),
+            loss_accepted: Epoch(0),
         }
     }
 
@@ -194,6 +197,7 @@ impl RegionConfig {
         self.learners.retain(|&learner| learner != survivor);
         self.in_sync = vec![survivor];
         self.primary = Some(survivor);
+        self.loss_accepted = self.epoch;
     }
 
     fn require_in_sync(&self, server: ServerId) -> Result<(), Illegal> {

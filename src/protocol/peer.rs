@@ -41,8 +41,31 @@ pub enum PeerBody {
     Ack { stream: u64, durable: Mark },
     /// The sender of an older epoch is told of a newer one.
     Stale,
+    /// Primary: I have stopped serving at this epoch, so that you need not wait for what you granted me.
+    Released,
     /// Follower: a frame did not extend my log, or I lost the stream: probe me again.
     Lost { stream: u64 },
+}
+
+/// For logs: bytes are counted, not shown.
+impl std::fmt::Display for PeerBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PeerBody::Probe { config } => write!(f, "probe at epoch {}", config.epoch),
+            PeerBody::Standing { stream, tail } => match tail.last() {
+                Some(last) => write!(f, "standing at {last}, {} marks, stream {stream:x}", tail.len()),
+                None => write!(f, "standing nowhere, stream {stream:x}"),
+            },
+            PeerBody::Resume { stream, from } => write!(f, "resume from {from}, stream {stream:x}"),
+            PeerBody::Frames { stream, bytes, committed } => {
+                write!(f, "frames of {} bytes, committed {committed}, stream {stream:x}", bytes.len())
+            }
+            PeerBody::Ack { stream, durable } => write!(f, "durable to {durable}, stream {stream:x}"),
+            PeerBody::Stale => write!(f, "stale"),
+            PeerBody::Released => write!(f, "released"),
+            PeerBody::Lost { stream } => write!(f, "lost stream {stream:x}"),
+        }
+    }
 }
 
 /// `(from, message)` as it arrives.

@@ -1,0 +1,762 @@
+//! A replica's driver while it leads: client requests, the store over the log, and what the pure [`Primary`] decides.
+
+use crate::protocol::{
+    Error, ErrorCode, KeyForm, ReadRequest, RequestId, Response, ScanRequest, Scanned, WriteOperation, WriteOutcome,
+    WriteRequest,
+};
+use crate::region::{Change, Epoch, RegionConfig, Seqno, ServerId};
+use crate::replication::following::Following;
+use crate::replication::message::PeerBody;
+use crate::replication::operate::{self, Effect};
+use crate::replication::primary::{Action, LogState, Phase, Primary};
+use crate::replication::replica::{Driver, Event, Reply, Role};
+use crate::replication::{limits, probe};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use storage::index::IndexCursor;
+use storage::{
+    Entry, Lookup, Mark, OwnedRecord, Position, Record, ScanCursor, Scanned as StoreScanned, Seen, Settled, Store, View,
+};
+
+/// What a primary holds beside its log.
+pub(super) struct Leading {
+    primary: Primary,
+    store: Store,
+    /// Answers that wait for the commit of a record.
+    waiting: BTreeMap<Seqno, Vec<(Reply, Response)>>,
+    waiting_count: usize,
+    /// Writes of this turn, to become one frame.
+    gathered: Vec<(WriteRequest, Reply)>,
+    gathered_bytes: usize,
+    /// The latest wall time that anything here was judged by: an expired record never comes back.
+    region_time_ms: u64,
+    /// The epoch at which the store was made.
+    settles_since: Epoch,
+}
+
+impl Leading {
+    pub(super) fn config(&self) -> &RegionConfig {
+        self.primary.config()
+    }
+
+    pub(super) fn serves(&self) -> bool {
+        self.primary.phase() == Phase::Serving
+    }
+
+    pub(super) fn gathered_bytes(&self) -> usize {
+        self.gathered_bytes
+    }
+
+    /// Keys in the index, and the index's bytes.
+    pub(super) fn size(&self) -> (u64, u64) {
+        (self.store.len() + self.store.pending_len() as u64, self.store.memory_bytes() as u64)
+    }
+
+    /// Nothing is under way that a tick would move on.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.serves() && self.waiting.is_empty() && self.primary.is_settled()
+    }
+
+    fn hold(&mut self, until: Seqno, reply: Reply, response: Response) {
+        self.waiting_count += 1;
+        self.waiting.entry(until).or_default().push((reply, response));
+    }
+
+    fn answer(&mut self, committed: Seqno) {
+        let still_waiting = self.waiting.split_off(&committed.next());
+        for (reply, response) in std::mem::replace(&mut self.waiting, still_waiting).into_values().flatten() {
+            self.waiting_count -= 1;
+            let _ = reply.send(response);
+        }
+    }
+}
+
+impl Driver {
+    fn leading(&mut self) -> &mut Leading {
+        match &mut self.role {
+            Role::Leading(leading) => leading,
+            Role::Following(_) | Role::Idle => unreachable!("called only while leading"),
+        }
+    }
+
+    // ---- taking and leaving the lead ----
+
+    pub(super) async fn take_lead(&mut self, config: RegionConfig) {
+        self.write_everything().await;
+        let Some(log) = &self.log else { return };
+        let store = match Store::build(log).await {
+            Ok(store) => store,
+            Err(error) => return self.distrust(&error).await,
+        };
+        let (now, settles_since) = (self.context.now(), config.epoch);
+        let not_before = self.context.leases().free_from(config.region);
+        let durable = self.acknowledgeable().expect("the log is open");
+        let log = self.log.as_mut().expect("checked above");
+        let state = LogState { head: log.head(), durable, committed: log.committed() };
+        let (me, min_in_sync) = (self.context.me, self.info.spec.min_in_sync);
+        let primary = Primary::new(me, config, min_in_sync, self.context.timing, state, not_before, now);
+        self.role = Role::Leading(Box::new(Leading {
+            primary,
+            store,
+            waiting: BTreeMap::new(),
+            waiting_count: 0,
+            gathered: Vec::new(),
+            gathered_bytes: 0,
+            region_time_ms: 0,
+            settles_since,
+        }));
+        self.claim();
+        self.tick_primary().await;
+    }
+
+    pub(super) async fn keep_lead(&mut self, config: RegionConfig) {
+        let now = self.context.now();
+        let mut actions = Vec::new();
+        self.leading().primary.configured(config, now, &mut actions);
+        self.claim();
+        self.act(actions).await;
+    }
+
+    pub(super) fn give_up_lead(&mut self, config: RegionConfig) {
+        self.context.leases().disclaim(config.region);
+        if let (Some(heir), true) = (config.primary, config.epoch == self.epoch()) {
+            // After a hand-over it may not know yet; otherwise it does.
+            self.send(heir, PeerBody::Probe { config: config.clone() });
+        }
+        let Role::Leading(leading) = std::mem::replace(&mut self.role, Role::Following(Following::new(config))) else {
+            return;
+        };
+        for (reply, _) in leading.waiting.into_values().flatten() {
+            let _ = reply.send(unknown("another replica leads now; the write may have been taken over"));
+        }
+        for (_, reply) in leading.gathered {
+            let _ = reply.send(fenced());
+        }
+    }
+
+    /// Tells the lease book from whom a lease is needed.
+    fn claim(&mut self) {
+        let (me, now) = (self.context.me, self.context.now());
+        let primary = &self.leading().primary;
+        let (config, joining) = (primary.config().clone(), primary.joining());
+        let backups = config.in_sync.iter().copied().filter(|&member| member != me);
+        self.context.leases().claim(config.region, config.epoch, backups, joining, now);
+    }
+
+    pub(super) async fn hand_over(&mut self, epoch: Epoch, to: ServerId) {
+        if epoch != self.epoch() || !matches!(self.role, Role::Leading(_)) {
+            return;
+        }
+        let now = self.context.now();
+        self.append_gathered().await;
+        let mut actions = Vec::new();
+        self.leading().primary.hand_over(to, now, &mut actions);
+        self.act(actions).await;
+    }
+
+    /// Gives the lead to the backup that is furthest.
+    pub(super) async fn resign(&mut self) {
+        if let Role::Leading(leading) = &self.role
+            && let Some(to) = leading.primary.furthest_backup()
+        {
+            self.hand_over(self.epoch(), to).await;
+        }
+    }
+
+    // ---- what the pure machine decides ----
+
+    pub(super) async fn peer_of_primary(&mut self, from: ServerId, epoch: Epoch, body: PeerBody) {
+        if epoch < self.epoch() {
+            return self.send(from, PeerBody::Stale);
+        }
+        if epoch > self.epoch() {
+            if let PeerBody::Probe { config } = body {
+                self.adopt(config).await;
+            }
+            return;
+        }
+        let now = self.context.now();
+        let mut actions = Vec::new();
+        self.leading().primary.received(from, body, now, &mut actions);
+        self.act(actions).await;
+    }
+
+    pub(super) async fn primary_is_durable(&mut self, durable: Mark) {
+        let now = self.context.now();
+        let mut actions = Vec::new();
+        self.leading().primary.durable(durable, now, &mut actions);
+        self.act(actions).await;
+    }
+
+    pub(super) async fn tick_primary(&mut self) {
+        let now = self.context.now();
+        let (region, suspect) = (self.region(), self.context.timing.suspect);
+        let since = self.leading().primary.since();
+        let silent = self.context.leases().silent(region, since, suspect, now);
+        let mut actions = Vec::new();
+        self.leading().primary.tick(&silent, now, &mut actions);
+        self.act(actions).await;
+    }
+
+    pub(super) fn refused(&mut self, change: &Change) {
+        if let Role::Leading(leading) = &mut self.role {
+            leading.primary.refused(change);
+            self.claim();
+        }
+    }
+
+    async fn act(&mut self, actions: Vec<Action>) {
+        let mut queue = VecDeque::from(actions);
+        while let Some(action) = queue.pop_front() {
+            if !matches!(self.role, Role::Leading(_)) {
+                return;
+            }
+            let mut more = Vec::new();
+            self.act_on(action, &mut more).await;
+            queue.extend(more);
+        }
+    }
+
+    async fn act_on(&mut self, action: Action, more: &mut Vec<Action>) {
+        match action {
+            Action::Send { to, body } => self.send(to, body),
+            Action::Match { from, stream, tail } => self.find_common(from, stream, &tail, more).await,
+            Action::Stream { to } => self.stream(to, more).await,
+            Action::Ask(change) => {
+                self.claim();
+                self.ask(change);
+            }
+            Action::Committed(seqno) => self.committed(seqno).await,
+            Action::Serve => {
+                let (region, epoch) = (self.region(), self.epoch());
+                let committed = self.leading().primary.committed();
+                tracing::info!(%region, %epoch, %committed, "serves as primary");
+                probe::serves(region, epoch, committed);
+            }
+            Action::Released { to } => {
+                let region = self.region();
+                self.context.leases().disclaim(region);
+                self.send(to, PeerBody::Released);
+            }
+        }
+    }
+
+    /// The last of a follower's marks that this log holds.
+    async fn find_common(&mut self, from: ServerId, stream: u64, tail: &[Mark], more: &mut Vec<Action>) {
+        let Some(log) = &self.log else { return };
+        let mut common: Option<Position> = None;
+        for &mark in tail.iter().rev() {
+            match log.find(mark).await {
+                Ok(Some(position)) => {
+                    common = Some(position);
+                    break;
+                }
+                Ok(None) => {}
+                Err(error) => return Box::pin(self.distrust(&error)).await,
+            }
+        }
+        let now = self.context.now();
+        self.leading().primary.matched(from, stream, common, now, more);
+    }
+
+    /// Sends a follower the next frames it lacks, and the commit point.
+    async fn stream(&mut self, to: ServerId, more: &mut Vec<Action>) {
+        let Some((stream, next)) = self.leading().primary.next_for(to) else { return };
+        let Some(log) = &self.log else { return };
+        let committed = log.committed();
+        match log.read_chunk(next, limits::CHUNK_BYTES_MAX).await {
+            Ok(chunk) => {
+                self.send(to, PeerBody::Frames { stream, bytes: chunk.bytes, committed });
+                let now = self.context.now();
+                self.leading().primary.streamed(to, stream, chunk.end, committed, now, more);
+            }
+            Err(error) if error.is_corrupt() => Box::pin(self.distrust(&error)).await,
+            Err(error) => {
+                tracing::warn!(region = %self.region(), %error, "cannot read the log for a follower");
+                let now = self.context.now();
+                self.leading().primary.stream_failed(to, now, more);
+            }
+        }
+    }
+
+    /// Everything up to `seqno` is durable on every replica we commit with.
+    async fn committed(&mut self, seqno: Seqno) {
+        let (region, epoch) = (self.region(), self.epoch());
+        let Some(log) = &mut self.log else { return };
+        log.set_committed(seqno);
+        let leading = self.leading();
+        leading.store.committed(seqno);
+        probe::committed(region, epoch, seqno);
+        if leading.waiting.first_key_value().is_some_and(|(&first, _)| first <= seqno) {
+            probe::acknowledged(region, epoch, seqno);
+        }
+        leading.answer(seqno);
+        self.settle();
+    }
+
+    /// Moves committed records into the index, beside this task where that waits for the disk.
+    fn settle(&mut self) {
+        while let Some(job) = self.leading().store.settle_job() {
+            match job.try_now() {
+                Ok(settled) => self.leading().store.finish_settle(settled),
+                Err(job) => {
+                    let epoch = self.epoch();
+                    return self.beside("settle", async move { Event::Settled { epoch, settled: job.run().await } });
+                }
+            }
+        }
+    }
+
+    pub(super) fn settled(&mut self, epoch: Epoch, settled: Settled) {
+        // A store made since knows nothing of it.
+        if let Role::Leading(leading) = &mut self.role
+            && leading.settles_since <= epoch
+        {
+            leading.store.finish_settle(settled);
+            self.settle();
+        }
+    }
+
+    // ---- reads ----
+
+    /// Why this replica may not answer for the region at this instant.
+    fn may_serve(&self) -> Result<(), Error> {
+        let Role::Leading(leading) = &self.role else { return Err(not_primary()) };
+        match leading.primary.phase() {
+            Phase::Serving => {}
+            Phase::Reconciling { .. } => return Err(Error::unavailable("the new primary is not ready yet")),
+            Phase::Resigning { .. } => return Err(Error::unavailable("the lead is being handed over")),
+        }
+        let config = leading.primary.config();
+        if self.context.leases().holds(config.region, config.epoch, self.context.now()) {
+            Ok(())
+        } else {
+            Err(Error::unavailable("the primary holds no lease"))
+        }
+    }
+
+    pub(super) fn read(&mut self, request: ReadRequest, reply: Reply) {
+        let keys = match self.may_serve().and_then(|()| self.stored_keys(request.form, &request.keys)) {
+            Ok(keys) => keys,
+            Err(error) => return drop(reply.send(Response::Error(error))),
+        };
+        probe::read(self.region(), self.epoch());
+        let wall_ms = self.region_time();
+        let store = &self.leading().store;
+        let mut values = vec![None; keys.len()];
+        let mut jobs = Vec::new();
+        for (at, key) in keys.iter().enumerate() {
+            match store.get(key, View::Committed) {
+                Lookup::Ready(entry) => values[at] = live(entry, wall_ms),
+                Lookup::Read(mut job) => match job.try_now() {
+                    Some(Ok(entry)) => values[at] = live(entry, wall_ms),
+                    Some(Err(error)) => return drop(reply.send(Response::Error(storage_error(&error)))),
+                    None => jobs.push((at, job)),
+                },
+            }
+        }
+        if jobs.is_empty() {
+            return drop(reply.send(Response::Read(values)));
+        }
+        self.context.env.spawn("read", async move {
+            let _ = reply.send(finish_reads(values, jobs, wall_ms).await);
+        });
+    }
+
+    fn region_time(&mut self) -> u64 {
+        let wall_ms = self.context.env.clock().wall_ms();
+        let leading = self.leading();
+        leading.region_time_ms = leading.region_time_ms.max(wall_ms);
+        leading.region_time_ms
+    }
+
+    fn stored_keys(&self, form: KeyForm, keys: &[Bytes]) -> Result<Vec<Bytes>, Error> {
+        keys.iter().map(|key| self.stored_key(form, key)).collect()
+    }
+
+    /// The key as stored, if it belongs to this region.
+    fn stored_key(&self, form: KeyForm, key: &Bytes) -> Result<Bytes, Error> {
+        if key.is_empty() || key.len() > storage::limits::KEY_BYTES_MAX - crate::region::Salt::BYTES {
+            return Err(Error::invalid(format!(
+                "a key has 1 to {} bytes, not {}",
+                storage::limits::KEY_BYTES_MAX - crate::region::Salt::BYTES,
+                key.len()
+            )));
+        }
+        let stored = match (self.info.spec.salt, form) {
+            (Some(salt), KeyForm::User) => salt.stored_key(key),
+            (None, _) | (_, KeyForm::Stored) => key.clone(),
+        };
+        if self.info.range.contains(&stored) {
+            Ok(stored)
+        } else {
+            Err(Error::new(ErrorCode::WrongRegion, format!("the key is not in region {}", self.region())))
+        }
+    }
+
+    pub(super) fn scan(&mut self, request: ScanRequest, reply: Reply) {
+        if let Err(error) = self.may_serve() {
+            return drop(reply.send(Response::Error(error)));
+        }
+        probe::read(self.region(), self.epoch());
+        let wall_ms = self.region_time();
+        let Some(cursor) = decode_cursor(&request.cursor, self.epoch()) else {
+            return drop(reply.send(Response::Error(Error::invalid("the cursor is not one that a scan gave"))));
+        };
+        let epoch = self.epoch();
+        let job = self.leading().store.scan_job(cursor, (request.limit as usize).clamp(1, limits::SCAN_RECORDS_MAX));
+        self.beside("scan", async move { Event::Scanned { epoch, wall_ms, scanned: job.run().await, reply } });
+    }
+
+    /// Puts what changed while a page was read in its place, and answers.
+    pub(super) fn scanned(
+        &mut self,
+        epoch: Epoch,
+        wall_ms: u64,
+        scanned: Result<StoreScanned, storage::StorageError>,
+        reply: Reply,
+    ) {
+        let salt = self.info.spec.salt;
+        let Role::Leading(leading) = &self.role else { return drop(reply.send(fenced())) };
+        let response = match scanned {
+            Ok(_) if leading.settles_since > epoch => fenced(),
+            Ok(scanned) => {
+                let page = leading.store.finish_scan(scanned);
+                let user = |key: Bytes| match salt {
+                    Some(salt) => salt.user_key(&key).map_or(key.clone(), |user| key.slice_ref(user)),
+                    None => key,
+                };
+                let live = page.entries.into_iter().filter(|(_, entry)| !entry.expired(wall_ms));
+                let records = live.map(|(key, entry)| (user(key), entry.value)).collect();
+                Response::Scanned(Scanned { records, cursor: page.next.map(|next| encode_cursor(next, epoch)) })
+            }
+            Err(error) => Response::Error(storage_error(&error)),
+        };
+        let _ = reply.send(response);
+    }
+
+    // ---- writes ----
+
+    /// Keeps a write for the end of the turn, or refuses it at once.
+    pub(super) fn gather(&mut self, request: WriteRequest, reply: Reply) {
+        if let Err(error) = self.may_take_writes() {
+            return drop(reply.send(Response::Error(error)));
+        }
+        let leading = self.leading();
+        leading.gathered_bytes += request.operations.iter().map(operation_bytes).sum::<usize>();
+        leading.gathered.push((request, reply));
+    }
+
+    fn may_take_writes(&self) -> Result<(), Error> {
+        self.may_serve()?;
+        let Role::Leading(leading) = &self.role else { return Err(not_primary()) };
+        if !leading.primary.may_write() {
+            let (have, want) = (leading.primary.config().in_sync.len(), self.info.spec.min_in_sync);
+            return Err(Error::unavailable(format!("{have} replicas are in sync, writes need {want}")));
+        }
+        if self.context.disk_is_full() {
+            return Err(Error::new(ErrorCode::Full, "the primary's disk is full"));
+        }
+        if leading.waiting_count >= limits::WAITING_WRITES_MAX {
+            return Err(Error::unavailable("too many writes wait for the replicas"));
+        }
+        Ok(())
+    }
+
+    /// Appends the turn's writes as frames.
+    pub(super) async fn append_gathered(&mut self) {
+        let leading = self.leading();
+        leading.gathered_bytes = 0;
+        let gathered = std::mem::take(&mut leading.gathered);
+        let mut frame = FrameBuilder::default();
+        for (request, reply) in gathered {
+            if frame.bytes >= limits::FRAME_GATHER_BYTES_MAX || frame.records.len() >= FRAME_RECORDS_SOFT_MAX {
+                self.append(std::mem::take(&mut frame)).await;
+            }
+            if !matches!(self.role, Role::Leading(_)) {
+                drop(reply.send(fenced()));
+                continue;
+            }
+            self.evaluate(request, reply, &mut frame).await;
+        }
+        if matches!(self.role, Role::Leading(_)) {
+            self.append(frame).await;
+        }
+    }
+
+    /// Decides what a write does, after all that came before it, and adds it to the frame.
+    async fn evaluate(&mut self, request: WriteRequest, reply: Reply, frame: &mut FrameBuilder) {
+        if let Some(id) = request.id
+            && let Some((until, response)) = self.seen_before(id, frame)
+        {
+            return match until {
+                Some(until) if until > self.leading().primary.committed() => {
+                    self.leading().hold(until, reply, response);
+                }
+                Some(_) => drop(reply.send(response)),
+                None => frame.answers.push((reply, response)),
+            };
+        }
+        match self.evaluate_all(&request, frame).await {
+            Ok((effects, outcomes)) => {
+                frame.take(effects);
+                if let Some(id) = request.id {
+                    frame.remember(id, &outcomes);
+                }
+                frame.answers.push((reply, Response::Written(outcomes)));
+            }
+            Err(error) => drop(reply.send(Response::Error(error))),
+        }
+    }
+
+    /// The first answer to a repeated request, and the record whose commit it waits for (`None`: it is in this frame).
+    fn seen_before(&mut self, id: RequestId, frame: &FrameBuilder) -> Option<(Option<Seqno>, Response)> {
+        if env::mutants::active("M15") {
+            return None;
+        }
+        if let Some(outcomes) = frame.sessions.get(&(id.session, id.number)) {
+            return Some((None, Response::Written(outcomes.clone())));
+        }
+        match self.leading().store.sessions().check(id.session, id.number) {
+            Seen::New => None,
+            // What it came to may not be committed yet.
+            Seen::Done(outcome) => Some((Some(self.leading().waiting_for()), decode_outcomes(&outcome))),
+            Seen::Forgotten => {
+                Some((Some(Seqno(0)), unknown("the request is older than what the region remembers of its session")))
+            }
+        }
+    }
+
+    async fn evaluate_all(
+        &mut self,
+        request: &WriteRequest,
+        frame: &FrameBuilder,
+    ) -> Result<(Vec<(Bytes, Effect)>, Vec<WriteOutcome>), Error> {
+        let mut effects: Vec<(Bytes, Effect)> = Vec::with_capacity(request.operations.len());
+        let mut outcomes = Vec::with_capacity(request.operations.len());
+        // What the request itself has written so far; looked up only by operations that depend on a value.
+        let mut own: env::HashMap<Bytes, Option<Bytes>> = env::HashMap::default();
+        let depends = request.operations.iter().any(operate::needs_current);
+        for operation in &request.operations {
+            let key = self.stored_key(request.form, operation.key())?;
+            check_value(operation)?;
+            let current = if !operate::needs_current(operation) {
+                None
+            } else if let Some(value) = own.get(&key).or_else(|| frame.newest.get(&key)) {
+                value.clone()
+            } else {
+                self.newest(&key).await?
+            };
+            let (effect, outcome) = operate::apply(operation, current.as_ref());
+            outcomes.push(outcome);
+            if depends {
+                match &effect {
+                    Effect::Nothing => {}
+                    Effect::Put { value, .. } => drop(own.insert(key.clone(), Some(value.clone()))),
+                    Effect::Delete => drop(own.insert(key.clone(), None)),
+                }
+            }
+            if effect != Effect::Nothing {
+                effects.push((key, effect));
+            }
+        }
+        Ok((effects, outcomes))
+    }
+
+    /// The newest value of a key, committed or not.
+    async fn newest(&mut self, key: &Bytes) -> Result<Option<Bytes>, Error> {
+        let wall_ms = self.region_time();
+        match self.leading().store.get(key, View::Latest) {
+            Lookup::Ready(entry) => Ok(live(entry, wall_ms)),
+            Lookup::Read(job) => match job.run().await {
+                Ok(entry) => Ok(live(entry, wall_ms)),
+                Err(error) => Err(storage_error(&error)),
+            },
+        }
+    }
+
+    async fn append(&mut self, frame: FrameBuilder) {
+        let wall_ms = self.region_time();
+        let epoch = self.epoch();
+        let last = self.leading().waiting_for();
+        if frame.records.is_empty() {
+            return self.hold_answers(last, frame.answers);
+        }
+        let records: Vec<Record<'_>> = frame.records.iter().map(OwnedRecord::as_record).collect();
+        let Some(log) = &mut self.log else { return };
+        match log.append(epoch, wall_ms, &records) {
+            Ok(appended) => {
+                let leading = self.leading();
+                leading.store.appended(&appended);
+                self.hold_answers(appended.end.mark.seqno, frame.answers);
+                let now = self.context.now();
+                let mut actions = Vec::new();
+                self.leading().primary.appended(appended.end, now, &mut actions);
+                self.write_log();
+                self.act(actions).await;
+            }
+            Err(error) => {
+                let response = Response::Error(storage_error(&error));
+                for (reply, _) in frame.answers {
+                    let _ = reply.send(response.clone());
+                }
+            }
+        }
+    }
+
+    /// Answers once everything up to `until` is committed.
+    fn hold_answers(&mut self, until: Seqno, answers: Vec<(Reply, Response)>) {
+        let leading = self.leading();
+        for (reply, response) in answers {
+            leading.hold(until, reply, response);
+        }
+        let committed = leading.primary.committed();
+        leading.answer(committed);
+    }
+}
+
+impl Leading {
+    /// The last record appended: what a write without effect was judged by, so that it waits for its commit.
+    fn waiting_for(&self) -> Seqno {
+        self.primary.head()
+    }
+}
+
+/// Records of one frame are at most this many before the next frame begins (a single request may exceed it).
+const FRAME_RECORDS_SOFT_MAX: usize = 16_384;
+
+/// The writes of one frame.
+#[derive(Default)]
+struct FrameBuilder {
+    records: Vec<OwnedRecord>,
+    bytes: usize,
+    /// What the frame's requests wrote.
+    newest: env::HashMap<Bytes, Option<Bytes>>,
+    sessions: BTreeMap<(u64, u64), Vec<WriteOutcome>>,
+    answers: Vec<(Reply, Response)>,
+}
+
+impl FrameBuilder {
+    fn take(&mut self, effects: Vec<(Bytes, Effect)>) {
+        for (key, effect) in effects {
+            let (record, value) = match effect {
+                Effect::Put { value, expiry_ms } => {
+                    (OwnedRecord::Put { key: key.clone(), value: value.clone(), expiry_ms }, Some(value))
+                }
+                Effect::Delete => (OwnedRecord::Tombstone { key: key.clone() }, None),
+                Effect::Nothing => continue,
+            };
+            self.newest.insert(key, value);
+            self.push(record);
+        }
+    }
+
+    fn remember(&mut self, id: RequestId, outcomes: &Vec<WriteOutcome>) {
+        self.sessions.insert((id.session, id.number), outcomes.clone());
+        let outcome = encode_outcomes(outcomes);
+        self.push(OwnedRecord::Session { session: id.session, number: id.number, floor: id.floor, outcome });
+    }
+
+    fn push(&mut self, record: OwnedRecord) {
+        self.bytes += record.as_record().encoded_len();
+        self.records.push(record);
+    }
+}
+
+async fn finish_reads(mut values: Vec<Option<Bytes>>, jobs: Vec<(usize, storage::ReadJob)>, wall_ms: u64) -> Response {
+    for (at, job) in jobs {
+        match job.run().await {
+            Ok(entry) => values[at] = live(entry, wall_ms),
+            Err(error) => return Response::Error(storage_error(&error)),
+        }
+    }
+    Response::Read(values)
+}
+
+/// The value of an entry that has not expired.
+fn live(entry: Option<Entry>, wall_ms: u64) -> Option<Bytes> {
+    entry.filter(|entry| !entry.expired(wall_ms)).map(|entry| entry.value)
+}
+
+fn operation_bytes(operation: &WriteOperation) -> usize {
+    let value = match operation {
+        WriteOperation::Put { value, .. } => value.len(),
+        WriteOperation::Append { suffix, .. } => suffix.len(),
+        WriteOperation::CompareAndSet { new, .. } => new.as_ref().map_or(0, Bytes::len),
+        WriteOperation::Delete { .. } | WriteOperation::Increment { .. } => 0,
+    };
+    operation.key().len() + value + 32
+}
+
+fn check_value(operation: &WriteOperation) -> Result<(), Error> {
+    let len = match operation {
+        WriteOperation::Put { value, .. } => value.len(),
+        WriteOperation::CompareAndSet { new: Some(value), .. } => value.len(),
+        _ => 0,
+    };
+    if len > storage::limits::VALUE_BYTES_MAX {
+        let most = storage::limits::VALUE_BYTES_MAX;
+        return Err(Error::invalid(format!("a value has at most {most} bytes, not {len}")));
+    }
+    Ok(())
+}
+
+/// Outcomes as kept in a session record: postcard.
+fn encode_outcomes(outcomes: &Vec<WriteOutcome>) -> Bytes {
+    postcard::to_stdvec(outcomes).expect("outcomes have no unserialisable parts").into()
+}
+
+fn decode_outcomes(bytes: &[u8]) -> Response {
+    match postcard::from_bytes(bytes) {
+        Ok(outcomes) => Response::Written(outcomes),
+        Err(error) => Response::Error(Error::new(ErrorCode::Corrupt, format!("decode a kept outcome: {error}"))),
+    }
+}
+
+/// A cursor as clients carry it: the epoch (8), where (1), and how far (8). It means something to the store of that epoch
+/// alone; with another the scan begins anew.
+fn encode_cursor(cursor: ScanCursor, epoch: Epoch) -> Bytes {
+    let (place, at) = match cursor {
+        ScanCursor::Pending(after) => (0, after.0),
+        ScanCursor::Index(cursor) => (1, cursor.0),
+    };
+    [&epoch.0.to_le_bytes()[..], &[place], &at.to_le_bytes()].concat().into()
+}
+
+fn decode_cursor(bytes: &[u8], epoch: Epoch) -> Option<ScanCursor> {
+    if bytes.is_empty() {
+        return Some(ScanCursor::START);
+    }
+    let bytes: &[u8; 17] = bytes.try_into().ok()?;
+    let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    match bytes[8] {
+        _ if number(0) != epoch.0 => Some(ScanCursor::START),
+        0 => Some(ScanCursor::Pending(Seqno(number(9)))),
+        1 => Some(ScanCursor::Index(IndexCursor(number(9)))),
+        _ => None,
+    }
+}
+
+fn storage_error(error: &storage::StorageError) -> Error {
+    use storage::StorageError;
+    let code = match error {
+        StorageError::Corrupt { .. } => ErrorCode::Corrupt,
+        StorageError::Full { .. } => ErrorCode::Full,
+        StorageError::Invalid { .. } => ErrorCode::Invalid,
+        StorageError::Busy | StorageError::Fenced => ErrorCode::Unavailable,
+        _ => ErrorCode::Io,
+    };
+    Error::new(code, error.to_string())
+}
+
+fn not_primary() -> Error {
+    Error::new(ErrorCode::Fenced, "this replica is not the region's primary")
+}
+
+fn fenced() -> Response {
+    Response::Error(not_primary())
+}
+
+fn unknown(message: &str) -> Response {
+    Response::Error(Error::new(ErrorCode::Unknown, message))
+}

@@ -34,11 +34,11 @@ const MODULES: &[(&str, &[&str])] = &[
     ("txn",         &["limits", "region", "types", "protocol"]),
     ("replication", &["limits", "region", "protocol"]),
     ("master",      &["limits", "region", "protocol"]),
-    ("node",        &["limits", "region", "types", "protocol", "txn", "replication", "master"]),
-    ("frontend",    &["limits", "region", "types", "protocol", "txn", "node"]),
+    ("node",        &["limits", "region", "types", "protocol", "txn", "replication", "master", "frontend"]),
+    ("frontend",    &["limits", "region", "types", "protocol", "txn"]),
     ("client",      &["limits", "region", "types", "protocol"]),
     ("bench",       &["limits", "region", "types", "protocol", "client"]),
-    ("shell",       &["limits", "region", "types", "protocol", "client"]),
+    ("shell",       &["limits", "region", "types", "protocol", "client", "node", "bench"]),
 ];
 
 /// A library that stays behind one of our modules: its name, or a beginning that ends in `_`, and where it may be named.

@@ -1,0 +1,136 @@
+//! A whole cluster inside a simulated world: masters, region servers, client machines, made from a plan.
+
+use crate::plan::{Plan, master, server};
+use crate::watch::TrueTime;
+use env::sim::{CrashKind, Failure, NodeState, World, WorldOptions};
+use env::{BoxFuture, Env};
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+use steadfast::client::Options;
+use steadfast::node::{MasterNode, MasterNodeOptions, Server, ServerOptions};
+use steadfast::protocol::Secret;
+
+pub const PORT: u16 = 7400;
+
+/// Of the calls of those who do not say otherwise.
+pub const CALL_TIME: Duration = Duration::from_secs(10);
+
+pub fn master_ip(i: u64) -> String {
+    format!("10.0.0.{i}")
+}
+
+pub fn server_ip(i: u64) -> String {
+    format!("10.0.1.{i}")
+}
+
+pub fn client_ip(i: u64) -> String {
+    format!("10.0.2.{i}")
+}
+
+fn address(ip: &str) -> String {
+    format!("{ip}:{PORT}")
+}
+
+/// A world with a cluster in it.
+pub struct Cluster {
+    pub world: World,
+    pub time: TrueTime,
+    servers: u64,
+}
+
+impl Cluster {
+    /// Starts every master and server of the plan.
+    pub fn start(plan: &Plan, time: TrueTime) -> Cluster {
+        let nodes = plan.cluster.masters + plan.cluster.servers + plan.workload.clients;
+        let mut options = WorldOptions::new(plan.seed);
+        options.tick = Duration::from_millis(if nodes > 8 { 5 } else { 2 });
+        options.latency_min = Duration::from_millis(plan.network.latency_ms_min);
+        options.latency_max = Duration::from_millis(plan.network.latency_ms_max);
+        options.link_fail_rate = f64::from(plan.network.break_ppm) / 1e6;
+        options.link_repair_rate = 0.02;
+        let mut cluster = Cluster { world: World::new(options), time, servers: plan.cluster.servers };
+        let masters: BTreeMap<u64, String> = (1..=plan.cluster.masters).map(|i| (i, address(&master_ip(i)))).collect();
+        for i in 1..=plan.cluster.masters {
+            let mut options = MasterNodeOptions::new(i, masters.clone());
+            options.secret = Some(secret());
+            cluster.world.add_node(&master(i), &master_ip(i), move |env| run_master(env, options.clone()));
+        }
+        for i in 1..=plan.cluster.servers {
+            let mut options = ServerOptions::new(address(&server_ip(i)), masters.values().cloned().collect());
+            options.segment_bytes = plan.cluster.segment_bytes;
+            options.reserve_bytes = 0;
+            options.secret = Some(secret());
+            cluster.world.add_node(&server(i), &server_ip(i), move |env| run_server(env, options.clone()));
+        }
+        for clock in &plan.clocks {
+            let control = cluster.world.clock(&clock.node);
+            control.set_rate_ppm(clock.rate_ppm);
+            control.step_wall_ms(clock.wall_step_ms);
+        }
+        cluster
+    }
+
+    /// Where clients may begin.
+    pub fn seeds(&self) -> Vec<String> {
+        (1..=self.servers).map(|i| address(&server_ip(i))).collect()
+    }
+
+    pub fn step(&mut self) -> Result<(), Failure> {
+        self.time.set(self.world.now());
+        self.world.step().map(drop)
+    }
+
+    pub fn now_ms(&self) -> u64 {
+        self.world.now().as_millis() as u64
+    }
+
+    pub fn is_up(&self, node: &str) -> bool {
+        matches!(self.world.state(node), NodeState::Up | NodeState::Paused)
+    }
+
+    pub fn crash(&mut self, node: &str, kind: CrashKind) {
+        self.world.resume(node);
+        self.world.crash(node, kind);
+    }
+
+    /// Why each node's process that ended by itself did.
+    pub fn exits(&self) -> Vec<String> {
+        let reason = |node: &str| match self.world.state(node) {
+            NodeState::Exited(Err(reason)) => Some(format!("{node} ended: {reason}")),
+            _ => None,
+        };
+        self.world.nodes().filter_map(reason).collect()
+    }
+
+    /// A process that ended by itself is started too: somebody watches over it.
+    pub fn restart_if_down(&mut self, node: &str) {
+        if !self.is_up(node) {
+            self.world.restart(node);
+        }
+    }
+}
+
+/// Nodes that others can reach do not start without one.
+pub fn secret() -> Secret {
+    Secret::new(b"what all nodes of a simulated cluster know").expect("long enough")
+}
+
+/// How clients of the cluster connect.
+pub fn client_options(call_time: Duration) -> Options {
+    Options { call_time, secret: Some(secret()), ..Options::default() }
+}
+
+fn run_master(env: Env, options: MasterNodeOptions) -> BoxFuture<'static, io::Result<()>> {
+    Box::pin(async move {
+        let master = MasterNode::start(env, options).await.map_err(io::Error::other)?;
+        Err(io::Error::other(master.stopped().await))
+    })
+}
+
+fn run_server(env: Env, options: ServerOptions) -> BoxFuture<'static, io::Result<()>> {
+    Box::pin(async move {
+        let _server = Server::start(env, options).await.map_err(io::Error::other)?;
+        std::future::pending().await
+    })
+}

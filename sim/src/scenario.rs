@@ -569,14 +569,21 @@ async fn operator(env: Env, shape: Shape, seeds: Vec<String>, seen: Arc<Mutex<Se
         env.sleep(Duration::from_millis(200)).await;
     }
     loop {
-        let wish = seen.lock().expect("no holder panics").wishes.pop_front();
-        if let Ok(map) = client.describe_table(name.clone()).await {
+        let described = client.describe_table(name.clone()).await;
+        if let Err(error) = &described {
+            tracing::debug!(%error, "the operator cannot see the table");
+        }
+        if let Ok(map) = described {
             let region = map.regions[0].config.region;
             seen.lock().expect("no holder panics").map = Some(map);
-            match wish {
-                Some(Wish::HandOver(to)) => drop(client.hand_over(region, to).await),
-                Some(Wish::AcceptLoss(survivor)) => drop(client.recover_accept_loss(region, survivor).await),
-                None => {}
+            let wish = seen.lock().expect("no holder panics").wishes.pop_front();
+            let granted = match wish {
+                Some(Wish::HandOver(to)) => client.hand_over(region, to).await,
+                Some(Wish::AcceptLoss(survivor)) => client.recover_accept_loss(region, survivor).await,
+                None => Ok(()),
+            };
+            if let Err(error) = granted {
+                tracing::info!(%error, "the operator's wish was not granted");
             }
         }
         if let Ok(status) = client.status().await {

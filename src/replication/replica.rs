@@ -489,6 +489,18 @@ impl Driver {
         self.log.is_some()
     }
 
+    /// The last replica's log failed, and nobody has another: whatever was not known to be flushed is read back, checked,
+    /// written to new places and flushed there by the recovery. Damage keeps it closed.
+    async fn open_again(&mut self) {
+        self.asked_at = Some(self.context.now());
+        self.doubtful = false;
+        self.open_log(true).await;
+        if self.log.is_some() && !self.doubtful {
+            tracing::warn!(region = %self.region(), "the last replica of the region was opened again");
+        }
+        self.publish();
+    }
+
     /// Deletes what the folder holds and opens an empty log.
     async fn begin_anew(&mut self) {
         let region = self.region();
@@ -573,6 +585,9 @@ impl Driver {
         let (me, config, now) = (self.context.me, self.info.config.clone(), self.context.now());
         if !self.may_ask() || !config.is_in_sync(me) {
             return;
+        }
+        if self.doubtful && config.in_sync == [me] && self.log.is_none() {
+            return self.open_again().await;
         }
         if self.doubtful {
             return self.ask_to_leave();

@@ -4,6 +4,7 @@ use super::{Inner, Refusal};
 use crate::master::limits::HAND_OVER_MS;
 use crate::master::placement::{Share, View, choose_members, shares};
 use crate::master::state::{Catalog, Command, Outcome, Region, Table};
+use crate::protocol::ReplicaState;
 use crate::protocol::message::{
     AdminRequest, AdminResponse, ClusterStatus, Error, ErrorCode, MasterStatus, RegionPlace, ServerStatus, TableMap,
     TableStatus,
@@ -85,7 +86,8 @@ impl Inner {
         self.confirm().await?;
         let epoch = self.with_view(|catalog, view, now_ms| {
             let found = find(catalog, region)?;
-            if found.config.is_primary(survivor) && found.config.in_sync == [survivor] {
+            let waits = view.replica(survivor, region).is_some_and(|replica| replica.state == ReplicaState::Doubtful);
+            if found.config.is_primary(survivor) && found.config.in_sync == [survivor] && !waits {
                 return Ok(None);
             }
             if view.is_served(found, now_ms) {

@@ -81,6 +81,9 @@ struct RunArguments {
     /// Run each seed again in another process and compare their traces.
     #[arg(long)]
     twice: bool,
+    /// Begin no new seed after so many minutes.
+    #[arg(long, value_name = "MINUTES")]
+    minutes_max: Option<f64>,
     /// Go on after a violation.
     #[arg(long)]
     keep_going: bool,
@@ -108,7 +111,12 @@ fn main() -> ExitCode {
 fn run_seeds(arguments: &RunArguments) -> ExitCode {
     let first = arguments.seed.unwrap_or_else(|| env::real::random_u64() >> 32);
     let mut worst = 0;
+    let started = env::real::stopwatch();
     for seed in first..first + arguments.seeds {
+        if arguments.minutes_max.is_some_and(|most| started.elapsed().as_secs_f64() > most * 60.0) {
+            println!("  no new seed is begun after {:.1} minutes", started.elapsed().as_secs_f64() / 60.0);
+            break;
+        }
         let status = run_seed(seed, arguments);
         worst = if status == 1 || worst == 1 { 1 } else { status.max(worst) };
         if status != 0 && !arguments.keep_going {

@@ -59,6 +59,10 @@ pub const ALL: &[Mutant] = &[
 #[cfg(not(feature = "mutants"))]
 pub fn command(_only: Option<&str>, _seeds_max: u64) -> ExitCode {
     eprintln!("this build has no planted bugs: cargo run --release -p sim --features mutants -- mutants");
+    for mutant in ALL {
+        let profiles: Vec<String> = mutant.profiles.iter().map(|profile| crate::profile_name(*profile)).collect();
+        eprintln!("  {:<5} {} (looked for in {})", mutant.name, mutant.story, profiles.join(", "));
+    }
     ExitCode::from(2)
 }
 

@@ -31,9 +31,10 @@ pub const BUILD_ROUND_RECORDS: u64 = 4 << 20;
 pub const SETTLE_RECORDS_MAX: usize = 1024;
 
 /// Sessions remembered for each region; the one idle for longest is forgotten first.
-pub const SESSIONS_MAX: usize = 16_384;
+pub const SESSIONS_MAX: usize = 65_536;
 /// Outcomes remembered for each session; the oldest is forgotten first.
-pub const OUTCOMES_PER_SESSION_MAX: usize = 1024;
+/// A client begins a new session before this.
+pub const OUTCOMES_PER_SESSION_MAX: usize = 8192;
 
 const _: () = assert!(KEY_BYTES_MAX - 1 <= u16::MAX as usize, "a record stores its key's length in 16 bits");
 const _: () = assert!(VALUE_BYTES_MAX + KEY_BYTES_MAX + 1024 < FRAME_BYTES_MAX, "a frame holds any one record");

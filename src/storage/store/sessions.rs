@@ -1,22 +1,20 @@
 //! Which requests of which sessions were carried out, and what came of them.
 //!
 //! A function of the log's session records alone, in log order, so that every primary gives a retry the first answer. It
-//! is bounded: what has to be forgotten is remembered as forgotten, so that it is never taken for new.
+//! is bounded: of a session that is known, what has to be forgotten is remembered as forgotten.
 
 use crate::ids::Seqno;
 use crate::limits::{OUTCOMES_PER_SESSION_MAX, SESSIONS_MAX};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Session ids are given out in growing order; a session idle for so long that it was dropped takes with it the unknown
-/// sessions with smaller ids.
+/// A session is dropped once [`SESSIONS_MAX`] others have written since it did. A retry that comes later than that is taken
+/// for new: a client gives up long before so many others have come.
 #[derive(Clone, Debug, Default)]
 pub struct SessionTable {
     sessions: BTreeMap<u64, Session>,
     /// By the last record of each, to find the one idle for longest.
     by_age: BTreeMap<Seqno, u64>,
-    /// The highest id dropped.
-    dropped_max: Option<u64>,
     outcome_bytes: usize,
 }
 
@@ -41,10 +39,7 @@ pub enum Seen {
 
 impl SessionTable {
     pub fn check(&self, session: u64, number: u64) -> Seen {
-        let Some(known) = self.sessions.get(&session) else {
-            let dropped = self.dropped_max.is_some_and(|dropped| session <= dropped);
-            return if dropped { Seen::Forgotten } else { Seen::New };
-        };
+        let Some(known) = self.sessions.get(&session) else { return Seen::New };
         match known.outcomes.get(&number) {
             Some(outcome) => Seen::Done(outcome.clone()),
             None if number < known.floor => Seen::Forgotten,
@@ -84,7 +79,6 @@ impl SessionTable {
         let (_, session) = self.by_age.pop_first().expect("one for each session");
         let dropped = self.sessions.remove(&session).expect("held both ways");
         self.outcome_bytes -= dropped.outcomes.values().map(Bytes::len).sum::<usize>();
-        self.dropped_max = self.dropped_max.max(Some(session));
     }
 }
 
@@ -133,14 +127,15 @@ mod tests {
     }
 
     #[test]
-    fn too_many_sessions_are_dropped_idlest_first_and_never_new_again() {
+    fn too_many_sessions_are_dropped_idlest_first() {
         let mut table = SessionTable::default();
         let count = SESSIONS_MAX as u64;
         (1..=count).for_each(|session| table.record(Seqno(session), session, 1, 0, outcome(0)));
         table.record(Seqno(count + 1), 1, 2, 0, outcome(0));
         table.record(Seqno(count + 2), count + 1, 1, 0, outcome(0));
         assert_eq!(table.check(1, 1), Seen::Done(outcome(0)), "it was busy");
-        assert_eq!(table.check(2, 1), Seen::Forgotten);
+        assert_eq!(table.check(2, 1), Seen::New);
+        assert_eq!(table.check(3, 1), Seen::Done(outcome(0)));
         assert_eq!(table.check(count + 2, 1), Seen::New);
         assert_eq!(table.len(), SESSIONS_MAX);
     }

@@ -135,18 +135,18 @@ impl Random {
         Random(mix(seed) ^ mix(!stream))
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+        ((u128::from(self.draw()) * u128::from(bound)) >> 64) as u64
     }
 
     /// In [0, 1).
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.draw() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
@@ -191,7 +191,7 @@ impl Shape {
         let mut bytes = Vec::with_capacity(length + 8);
         bytes.extend_from_slice(&write.to_le_bytes());
         while bytes.len() < length {
-            bytes.extend_from_slice(&random.next().to_le_bytes());
+            bytes.extend_from_slice(&random.draw().to_le_bytes());
         }
         bytes.truncate(length);
         bytes

@@ -289,7 +289,7 @@ impl Worker {
     }
 
     async fn put(&mut self, numbers: &[u64]) -> Result<Status, Failure> {
-        let write = self.random.next();
+        let write = self.random.draw();
         let record = |number: u64| (key(number), Bytes::from(self.workload.shape.record(number, write)));
         match numbers {
             [number] => {
@@ -308,7 +308,7 @@ impl Worker {
             return self.put(&[number]).await;
         }
         let place = self.random.below(u64::from(shape.fields)) as u32;
-        let field = shape.field(number, place, self.random.next());
+        let field = shape.field(number, place, self.random.draw());
         let is_there = self.target.update(key(number), place, field.into()).await?;
         Ok(if is_there { Status::Ok } else { Status::NotFound })
     }

@@ -836,7 +836,8 @@ fn real_sockets_carry_it_too() {
             let values = table.batch_get((0..5000).map(key).collect()).await.unwrap();
             assert!(values.iter().all(|value| value.as_ref().is_some_and(|value| value.len() == 1000)));
 
-            let mut stream = env.net().connect(&cluster.world.lock().addresses[0]).await.unwrap();
+            let address = cluster.world.lock().addresses[0].clone();
+            let mut stream = env.net().connect(&address).await.unwrap();
             let much = [&b"GET / HTTP/1.1\r\n"[..], &vec![b'x'; 100_000]].concat();
             stream.write_all(&much).await.unwrap();
             let mut heard = String::new();

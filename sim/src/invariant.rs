@@ -369,7 +369,7 @@ mod tests {
         let durable = |node, seqno| probe(node, "durable", 1, &[("epoch", 1), ("seqno", seqno), ("checksum", seqno)]);
         let acknowledged = probe("server-1", "acknowledged", 2, &[("epoch", 1), ("seqno", 5)]);
         let start = [config(1, 1, "1,2"), durable("server-1", 5), durable("server-2", 4)];
-        assert_eq!(found(&[&start[..], &[acknowledged.clone()]].concat()), ["I11"]);
+        assert_eq!(found(&[&start[..], std::slice::from_ref(&acknowledged)].concat()), ["I11"]);
         assert_eq!(found(&[&start[..], &[durable("server-2", 5), acknowledged]].concat()), [""; 0]);
     }
 

@@ -16,7 +16,7 @@ mod workload;
 use clap::{Parser, Subcommand};
 use plan::{Plan, Profile};
 use run::{Outcome, Verdict};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 /// Runs whole Steadfast clusters inside a deterministic simulation that breaks them.
 #[derive(Parser)]
@@ -186,12 +186,14 @@ pub fn profile_name(profile: Profile) -> String {
     clap::ValueEnum::to_possible_value(&profile).expect("none is hidden").get_name().to_owned()
 }
 
+/// Runs this program again: nothing that is left over in this process can make the two alike.
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 fn compare_with_another_process(seed: u64, profile: Profile, outcome: &Outcome) -> u8 {
     let program = std::env::current_exe().expect("a program knows where it is");
     let seed = seed.to_string();
-    let output = Command::new(program)
+    let output = std::process::Command::new(program)
         .args(["run", "--seed", &seed, "--profile", &profile_name(profile), "--digests"])
-        .stderr(Stdio::inherit())
+        .stderr(std::process::Stdio::inherit())
         .output();
     let output = match output {
         Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),

@@ -1,1 +1,146 @@
-fn main() {}
+//! Measurements of the parts, on the real backend. Each row names what was flushed; compare rows of one run only.
+
+use clap::{Parser, Subcommand};
+use env::Env;
+use env::real::{IoChoice, Options, Stopwatch, stopwatch};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use storage::{Epoch, Log, LogOptions, Lookup, Record, RegionId, StorageError, Store, View};
+
+/// Measures parts of Steadfast.
+#[derive(Parser)]
+#[command(name = "benches", version, about, after_help = "Example: benches store --keys 1000000")]
+struct Arguments {
+    /// Where to write; a folder of its own below it is made and deleted.
+    #[arg(long, default_value = "target/benches", global = true)]
+    folder: PathBuf,
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// Appends frames to a region's log, each flushed before the next, through io_uring and through threads.
+    #[command(after_help = "Example: benches log --frames 2000 --bytes 4096")]
+    Log {
+        #[arg(long, default_value_t = 2000)]
+        frames: u64,
+        #[arg(long, default_value_t = 100)]
+        bytes: usize,
+    },
+    /// Loads a region's store in frames of 1,000 records, unflushed, and reads every key back in another order.
+    #[command(after_help = "Example: benches store --keys 1000000 --bytes 100")]
+    Store {
+        #[arg(long, default_value_t = 1_000_000)]
+        keys: u64,
+        #[arg(long, default_value_t = 100)]
+        bytes: usize,
+    },
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("benches: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    let runtime = env::real::runtime()?;
+    match arguments.bench {
+        Bench::Log { frames, bytes } => {
+            for (name, io) in [("io_uring", IoChoice::IoUring), ("threads", IoChoice::Threads)] {
+                let env = runtime.block_on(async { open(arguments, io) })?;
+                let seconds = runtime.block_on(append_flushed(&env, frames, bytes))?;
+                println!(
+                    "log io={name} flushed=each frames={frames} bytes={bytes} frames_per_second={:.0} us_per_frame={:.1}",
+                    frames as f64 / seconds,
+                    seconds * 1e6 / frames as f64
+                );
+                runtime.block_on(storage::destroy(&env, FOLDER))?;
+            }
+        }
+        Bench::Store { keys, bytes } => {
+            let env = runtime.block_on(async { open(arguments, IoChoice::Auto) })?;
+            runtime.block_on(load_and_read(&env, keys, bytes))?;
+            runtime.block_on(storage::destroy(&env, FOLDER))?;
+        }
+    }
+    Ok(())
+}
+
+const FOLDER: &str = "regions/bench";
+const REGION: RegionId = RegionId(1);
+
+fn open(arguments: &Arguments, io: IoChoice) -> std::io::Result<Env> {
+    env::real::open(Options { data_dir: arguments.folder.clone(), node: "bench".to_owned(), io })
+}
+
+async fn open_log(env: &Env) -> Result<Log, StorageError> {
+    storage::destroy(env, FOLDER).await?;
+    Ok(Log::open(env, FOLDER, REGION, LogOptions::new(1)).await?.0)
+}
+
+/// The seconds that it took.
+async fn append_flushed(env: &Env, frames: u64, bytes: usize) -> Result<f64, StorageError> {
+    let mut log = open_log(env).await?;
+    let value = vec![b'v'; bytes];
+    let started = stopwatch();
+    for number in 0..frames {
+        let key = number.to_be_bytes();
+        log.append(Epoch(1), 0, &[Record::Put { key: &key, value: &value, expiry_ms: None }])?;
+        let job = log.take_unwritten().expect("just appended");
+        let written = job.run(true).await?;
+        log.finish_write(written);
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    log.close().await?;
+    Ok(seconds)
+}
+
+async fn load_and_read(env: &Env, keys: u64, bytes: usize) -> Result<(), StorageError> {
+    let mut log = open_log(env).await?;
+    let mut store = Store::build(&log).await?;
+    let value = vec![b'v'; bytes];
+    let started = stopwatch();
+    for batch in 0..keys.div_ceil(1000) {
+        let names: Vec<[u8; 8]> =
+            (batch * 1000..keys.min((batch + 1) * 1000)).map(|key| spread(key).to_be_bytes()).collect();
+        let records: Vec<Record<'_>> =
+            names.iter().map(|key| Record::Put { key, value: &value, expiry_ms: None }).collect();
+        let frame = log.append(Epoch(1), 0, &records)?;
+        store.appended(&frame);
+        let written = log.take_unwritten().expect("just appended").run(false).await?;
+        log.finish_write(written);
+        log.set_committed(frame.end.mark.seqno);
+        store.committed(frame.end.mark.seqno);
+        store.settle().await;
+    }
+    row("put", "never", keys, &started);
+    let started = stopwatch();
+    for key in 0..keys {
+        let name = spread(key * 7919 % keys).to_be_bytes();
+        let found = match store.get(&name, View::Committed) {
+            Lookup::Ready(entry) => entry,
+            Lookup::Read(job) => job.run().await?,
+        };
+        assert_eq!(found.map(|entry| entry.value.len()), Some(bytes), "key {key}");
+    }
+    row("get", "never", keys, &started);
+    println!("store keys={} memory_bytes={}", store.len(), store.memory_bytes());
+    log.close().await
+}
+
+fn row(what: &str, flushed: &str, keys: u64, started: &Stopwatch) {
+    let us = started.elapsed().as_secs_f64() * 1e6 / keys as f64;
+    println!("store phase={what} flushed={flushed} keys={keys} us_per_key={us:.2}");
+}
+
+/// Numbers in no order.
+fn spread(key: u64) -> u64 {
+    key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}

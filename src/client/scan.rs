@@ -5,7 +5,7 @@ use crate::client::error::{ClientError, Failure, Retry};
 use crate::client::limits::SCAN_RECORDS;
 use crate::client::route;
 use crate::protocol::{Request, Response, ScanRequest};
-use crate::region::RegionId;
+use crate::region::{KeyRange, RegionId};
 use bytes::Bytes;
 
 /// A walk through all regions of a table. Each record that is there from the first call to the last is given at least once;
@@ -14,6 +14,8 @@ pub struct Scan {
     table: Table,
     records: u32,
     at: At,
+    /// The walk ends before this stored key; `None`: at the table's end.
+    until: Option<Bytes>,
 }
 
 enum At {
@@ -26,8 +28,9 @@ enum At {
 }
 
 impl Scan {
-    pub(super) fn new(table: Table) -> Scan {
-        Scan { table, records: SCAN_RECORDS, at: At::Region { start: Bytes::new(), inside: None } }
+    pub(super) fn new(table: Table, range: KeyRange) -> Scan {
+        let at = At::Region { start: range.start, inside: None };
+        Scan { table, records: SCAN_RECORDS, at, until: range.end }
     }
 
     /// How many records to ask for at a time; a server may give fewer, or none.
@@ -55,8 +58,10 @@ impl Scan {
                 Ok(Response::Scanned(scanned)) => {
                     match (scanned.cursor, &place.range.end) {
                         (Some(cursor), _) => *inside = Some((region, cursor)),
-                        (None, Some(end)) => *start = end.clone(),
-                        (None, None) => self.at = At::End,
+                        (None, Some(end)) if self.until.as_ref().is_none_or(|until| end < until) => {
+                            *start = end.clone();
+                        }
+                        (None, _) => self.at = At::End,
                     }
                     if scanned.records.is_empty() {
                         continue;

@@ -8,7 +8,7 @@ use crate::protocol::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::protocol::{
     Error, KeyForm, ReadRequest, RegionPlace, Request, Response, TableMap, WriteOperation, WriteOutcome, WriteRequest,
 };
-use crate::region::{RegionId, TableName};
+use crate::region::{KeyRange, RegionId, TableName};
 use bytes::Bytes;
 use env::Instant;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -176,7 +176,13 @@ impl Table {
 
     /// All records, in no order. Those that are there from beginning to end are given at least once.
     pub fn scan(&self) -> Scan {
-        Scan::new(self.clone())
+        Scan::new(self.clone(), KeyRange { start: Bytes::new(), end: None })
+    }
+
+    /// Scans that together give what [`Table::scan`] gives, one for each region of this moment, to run side by side.
+    pub async fn scans(&self) -> Result<Vec<Scan>, ClientError> {
+        let map = self.map(&mut self.client.attempts()).await?;
+        Ok(map.regions.iter().map(|place| Scan::new(self.clone(), place.range.clone())).collect())
     }
 
     async fn write(&self, operation: WriteOperation) -> Result<WriteOutcome, WriteError> {

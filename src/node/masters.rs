@@ -2,7 +2,8 @@
 
 use crate::protocol::pool::Pool;
 use crate::protocol::{
-    AdminRequest, AdminResponse, ControlRequest, ControlResponse, Error, ErrorCode, Request, Response,
+    AdminRequest, AdminResponse, CallError, ConnectError, ControlRequest, ControlResponse, Error, ErrorCode, Request,
+    Response,
 };
 use crate::region::{Change, Epoch, RegionId};
 use crate::replication::Masters;
@@ -61,7 +62,11 @@ impl MasterGroup {
             Ok(response) => Ok(response),
             Err(error) => {
                 self.turn_from(current);
-                Err(Error::unavailable(format!("master {address}: {error}")))
+                Err(if is_refusal(&error) {
+                    Error::invalid(error.to_string())
+                } else {
+                    Error::unavailable(format!("master {address}: {error}"))
+                })
             }
         }
     }
@@ -69,6 +74,15 @@ impl MasterGroup {
     fn turn_from(&self, current: usize) {
         let next = current.wrapping_add(1);
         let _ = self.inner.current.compare_exchange(current, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// Whether the master would never have us: another cluster, another version, not our secret.
+fn is_refusal(error: &CallError) -> bool {
+    match error {
+        CallError::Connect(ConnectError::Refused { error, .. }) => error.code == ErrorCode::Invalid,
+        CallError::Connect(ConnectError::Untrusted { .. }) => true,
+        _ => false,
     }
 }
 

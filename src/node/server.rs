@@ -15,7 +15,7 @@ use crate::protocol::{
 use crate::region::ServerId;
 use crate::replication::{Context, LeaseBook, PeerMessage, Replica, Timing};
 use bytes::Bytes;
-use env::{BoxFuture, Env, Listener, Task};
+use env::{BoxFuture, Env, Listener, Task, watch};
 use std::any::Any;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -101,6 +101,8 @@ struct State {
     cluster: OnceLock<ClusterId>,
     /// Set once the master group has taken the server in.
     joined: OnceLock<Arc<Context>>,
+    /// Why the server cannot be a member of this cluster.
+    refused: watch::Sender<Option<String>>,
 }
 
 impl Server {
@@ -119,8 +121,13 @@ impl Server {
             Hello { version: VERSION, purpose: Purpose::Client, cluster: identity.as_ref().map(|id| id.cluster) };
         let pool = Pool::new(env.clone(), Caller { hello, secret: options.secret.clone() });
         let masters = MasterGroup::new(env.clone(), pool, options.masters.clone(), MASTER_CALL_MAX);
-        let state =
-            Arc::new(State { routes: Routes::default(), masters, cluster: OnceLock::new(), joined: OnceLock::new() });
+        let state = Arc::new(State {
+            routes: Routes::default(),
+            masters,
+            cluster: OnceLock::new(),
+            joined: OnceLock::new(),
+            refused: watch::channel(None).0,
+        });
         let serve = native::serve(
             env.clone(),
             listener,
@@ -143,6 +150,14 @@ impl Server {
     /// Its identity, once the master group has taken it in.
     pub fn id(&self) -> Option<ServerId> {
         self.state.joined.get().map(|context| context.me)
+    }
+
+    /// Waits until the master group has refused the server, and says why: asking on, as it does, helps only once somebody
+    /// has changed the masters.
+    pub async fn refused(&self) -> String {
+        let mut refused = self.state.refused.subscribe();
+        let why = refused.wait_for(Option::is_some).await.ok().flatten();
+        why.expect("the sender lives as long as the server")
     }
 
     /// Stops cleanly: every replica's log is flushed and closed.
@@ -228,7 +243,6 @@ impl Join {
 
     /// Asks until a master takes the server in.
     async fn register(&mut self, incarnation: u64) -> Identity {
-        let mut complained = false;
         loop {
             let request = ControlRequest::Register {
                 id: self.identity.as_ref().map(|identity| identity.server),
@@ -241,9 +255,15 @@ impl Join {
                     return Identity { format: FORMAT, cluster, server: id };
                 }
                 Ok(other) => tracing::error!(?other, "a master answered a registration with something else"),
-                Err(error) if !complained && error.code == ErrorCode::Invalid => {
-                    tracing::error!(%error, "the master group refuses this server");
-                    complained = true;
+                Err(error) if error.code == ErrorCode::Invalid => {
+                    let is_news = |refused: &mut Option<String>| {
+                        let is_news = refused.as_ref() != Some(&error.message);
+                        *refused = Some(error.message.clone());
+                        is_news
+                    };
+                    if self.state.refused.send_if_modified(is_news) {
+                        tracing::error!(%error, "the master group refuses this server");
+                    }
                 }
                 Err(error) => tracing::debug!(%error, "no master has taken the server in yet"),
             }

@@ -1,5 +1,7 @@
 //! Commands and flags. What `--help` says is written here.
 
+use crate::bench::Workload;
+use crate::bench::workload::Distribution;
 use crate::region::{Salt, TableName};
 use crate::shell::config::{self, ServerSettings, Settings};
 use crate::shell::limits::*;
@@ -44,6 +46,8 @@ pub enum Command {
     Import(Import),
     Export(Export),
     Status(Status),
+    #[command(subcommand)]
+    Bench(Bench),
     HandOver(HandOver),
     Recover(Recover),
 }
@@ -460,6 +464,97 @@ pub struct Export {
 pub struct Status {
     #[command(flatten)]
     pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+/// Measure a cluster
+#[derive(Subcommand, Debug)]
+pub enum Bench {
+    #[command(subcommand)]
+    Ycsb(Ycsb),
+}
+
+/// The workloads of YCSB
+#[derive(Subcommand, Debug)]
+pub enum Ycsb {
+    Load(YcsbLoad),
+    Run(YcsbRun),
+}
+
+#[derive(Args, Debug)]
+pub struct YcsbWorkload {
+    /// NAMESPACE:TABLE
+    #[arg(long, value_name = "NS:TABLE", default_value = "bench:ycsb")]
+    pub table: TableName,
+    /// a, b, c, d, f, atalanta-1col or atalanta-batch
+    #[arg(long, default_value = "a", value_parser = Workload::named)]
+    pub workload: Workload,
+    /// Records of the table [default: the workload's]
+    #[arg(long, value_name = "N")]
+    pub records: Option<u64>,
+    /// Records that one operation is about [default: the workload's]
+    #[arg(long, value_name = "N")]
+    pub batch: Option<u64>,
+    /// Which records are asked for: uniform, zipfian, zipf-exact or latest [default: the workload's]
+    #[arg(long)]
+    pub distribution: Option<Distribution>,
+    /// Operations under way at once
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub workers: usize,
+    /// Operations a second; latencies then count from when each should have begun [default: as many as possible]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rate: Option<u32>,
+    /// Of all that is drawn at random
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+#[derive(Args, Debug)]
+pub struct YcsbOutput {
+    /// Answer in JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Answer in the lines that YCSB prints
+    #[arg(long, conflicts_with = "json")]
+    pub ycsb: bool,
+}
+
+/// Fill a table, which is created if it is missing, and verify every record
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  steadfast bench ycsb load --workload a --records 100000")]
+pub struct YcsbLoad {
+    #[command(flatten)]
+    pub workload: YcsbWorkload,
+    /// Regions of a table that is created
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = RangedU64ValueParser::<u32>::new().range(1..=16_384))]
+    pub regions: u32,
+    /// Replicas of each region of a table that is created
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=3))]
+    pub factor: u8,
+    /// When a write to a table that is created is acknowledged
+    #[arg(long, value_enum, default_value_t = Durability::Synced)]
+    pub durability: Durability,
+    #[command(flatten)]
+    pub output: YcsbOutput,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+/// Run a workload over a loaded table
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  steadfast bench ycsb run --workload a --records 100000 --duration 30s --rate 5000")]
+pub struct YcsbRun {
+    #[command(flatten)]
+    pub workload: YcsbWorkload,
+    /// Operations to carry out [default: 1000, or as many as --duration allows]
+    #[arg(long, value_name = "N")]
+    pub operations: Option<u64>,
+    /// How long to run
+    #[arg(long, value_name = "TIME", value_parser = config::duration)]
+    pub duration: Option<Duration>,
+    #[command(flatten)]
+    pub output: YcsbOutput,
     #[command(flatten)]
     pub connection: Connection,
 }

@@ -18,6 +18,7 @@ mod yaml;
 
 use crate::shell::suggest::nearest;
 use clap::{Args, ValueEnum};
+use env::real::IoChoice;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -119,6 +120,16 @@ impl Settings {
 
     pub fn master_map(&self) -> BTreeMap<u64, String> {
         self.masters.iter().map(|master| (master.id, master.address.clone())).collect()
+    }
+}
+
+impl Io {
+    pub fn choice(self) -> IoChoice {
+        match self {
+            Io::Auto => IoChoice::Auto,
+            Io::IoUring => IoChoice::IoUring,
+            Io::Threads => IoChoice::Threads,
+        }
     }
 }
 

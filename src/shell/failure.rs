@@ -1,5 +1,6 @@
 //! How a command ends when it does not succeed.
 
+use crate::client::{ClientError, WriteError};
 use std::process::ExitCode;
 
 /// What goes to standard error, and the exit status.
@@ -33,5 +34,24 @@ impl Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
         Failure::failed(error)
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Failure {
+        Failure::Failed(format!("{error}{}", hint(&error)))
+    }
+}
+
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Failure {
+        Failure::Failed(format!("{error}{}", hint(error.reason())))
+    }
+}
+
+fn hint(error: &ClientError) -> &'static str {
+    match error {
+        ClientError::Refused(_) => " (--secret-file FILE gives the cluster's secret, where it has one)",
+        _ => "",
     }
 }

@@ -8,10 +8,15 @@ pub const DEV_SERVERS_MAX: u32 = 64;
 /// From `--port-base` to the first region server's port; the masters' lie between.
 pub const DEV_SERVER_PORTS_OFFSET: u16 = 101;
 pub const DEV_PORT_BASE_MAX: u16 = u16::MAX - DEV_SERVER_PORTS_OFFSET - DEV_SERVERS_MAX as u16;
+/// One question of `steadfast dev` to the cluster that it has started.
+pub const DEV_STATUS_TIME: Duration = Duration::from_millis(300);
 /// How long `steadfast dev` waits for a cluster that answers ...
 pub const DEV_START_TIME_MAX: Duration = Duration::from_secs(30);
 /// ... and then for the regions that it held before, which may need more servers than there are.
 pub const DEV_REGIONS_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// An address that neither takes nor refuses a connection for this long is left to the calls and their time.
+pub const LISTENER_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// A clean stop that takes longer is given up, unless the settings say otherwise.
 pub const STOP_TIME_MAX: Duration = Duration::from_secs(30);
@@ -29,10 +34,10 @@ pub const LINE_BYTES_MAX: usize = 80 << 20;
 pub const IMPORT_ERRORS_SHOWN_MAX: u64 = 10;
 /// Of a line in error this much is kept for the report.
 pub const IMPORT_ERROR_CONTENT_BYTES_MAX: usize = 4096;
-/// Between two tries of a batch: from this, doubling ...
-pub const IMPORT_PAUSE_MIN: Duration = Duration::from_millis(50);
-/// ... to this.
-pub const IMPORT_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// When the input pauses for this long, lanes write what they have.
+pub const IMPORT_IDLE_TIME: Duration = Duration::from_millis(50);
+/// A silence of the cluster longer than this is shown.
+pub const IMPORT_SILENCE_SHOWN: Duration = Duration::from_secs(1);
 /// Between two looks at how far an import or an export has come.
 pub const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -44,4 +49,3 @@ pub const EXPORT_PAGE_RECORDS: u32 = 1000;
 pub const EXPORT_PAGES_MAX: usize = 16;
 
 const _: () = assert!(DEV_MASTERS_MAX < DEV_SERVER_PORTS_OFFSET as u32);
-const _: () = assert!(IMPORT_PAUSE_MIN.as_millis() <= IMPORT_PAUSE_MAX.as_millis());

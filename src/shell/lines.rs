@@ -36,6 +36,11 @@ impl<R: Read> Lines<R> {
         self.bytes
     }
 
+    /// Whether nothing is left of what was read from the input, so that the next line may have to be waited for.
+    pub fn would_read(&self) -> bool {
+        self.input.buffer().is_empty()
+    }
+
     /// Puts the next line, without its line feed, into `line`.
     pub fn next(&mut self, line: &mut Vec<u8>) -> io::Result<Next> {
         line.clear();

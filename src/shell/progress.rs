@@ -12,16 +12,25 @@ const LINE_INTERVAL: Duration = Duration::from_secs(5);
 pub struct Progress {
     env: Env,
     started: Instant,
+    unit: &'static str,
+    total: Total,
     /// Draws nothing where standard error is no terminal.
     bar: ProgressBar,
     /// When the last line was printed; `None` on a terminal.
     last_line: Option<Mutex<Instant>>,
 }
 
+/// What the end is measured by; `None` when it is not known.
+#[derive(Clone, Copy, Debug)]
+pub enum Total {
+    Bytes(Option<u64>),
+    Count(Option<u64>),
+}
+
 /// What there is to show.
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    pub records: u64,
+    pub count: u64,
     pub bytes: u64,
     pub errors: u64,
     /// What is being waited for.
@@ -29,20 +38,24 @@ pub struct State {
 }
 
 impl Progress {
-    /// `bytes_total` where it is known.
-    pub fn new(env: &Env, bytes_total: Option<u64>) -> Progress {
-        let (bar, template) = match bytes_total {
-            Some(total) => (ProgressBar::new(total), "{bar:30} {percent:>3} %  {msg}  ({eta} to go)"),
+    /// `unit` is what is counted.
+    pub fn new(env: &Env, unit: &'static str, total: Total) -> Progress {
+        let (Total::Bytes(end) | Total::Count(end)) = total;
+        let (bar, template) = match end {
+            Some(end) => (ProgressBar::new(end), "{bar:30} {percent:>3} %  {msg}  ({eta} to go)"),
             None => (ProgressBar::no_length(), "{spinner} {msg}"),
         };
         let style = ProgressStyle::with_template(template).expect("the template is one");
         let last_line = (!io::stderr().is_terminal()).then(|| Mutex::new(env.now()));
-        Progress { env: env.clone(), started: env.now(), bar: bar.with_style(style), last_line }
+        Progress { env: env.clone(), started: env.now(), unit, total, bar: bar.with_style(style), last_line }
     }
 
     /// Shows `state`, unless it has just shown another.
     pub fn show(&self, state: &State) {
-        self.bar.set_position(state.bytes);
+        self.bar.set_position(match self.total {
+            Total::Bytes(_) => state.bytes,
+            Total::Count(_) => state.count,
+        });
         let text = self.text(state);
         if let Some(last_line) = &self.last_line {
             let mut last = last_line.lock().expect("nothing panics under this lock");
@@ -75,7 +88,10 @@ impl Progress {
     }
 
     fn text(&self, state: &State) -> String {
-        let mut text = format!("{} records  {}  {}/s", state.records, size(state.bytes), self.rate(state.records));
+        let mut text = format!("{} {}  {}/s", state.count, self.unit, self.rate(state.count));
+        if state.bytes > 0 {
+            text += &format!("  {}", size(state.bytes));
+        }
         if state.errors > 0 {
             text += &format!("  {} in error", state.errors);
         }

@@ -38,7 +38,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("frontend",    &["limits", "region", "types", "protocol", "txn"]),
     ("client",      &["limits", "region", "types", "protocol"]),
     ("bench",       &["limits", "region", "types", "protocol", "client"]),
-    ("shell",       &["limits", "region", "types", "protocol", "client", "node", "bench"]),
+    ("shell",       &["limits", "region", "types", "protocol", "frontend", "node", "client", "bench"]),
 ];
 
 /// A library that stays behind one of our modules: its name, or a beginning that ends in `_`, and where it may be named.

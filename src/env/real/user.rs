@@ -31,6 +31,12 @@ pub fn user_input(path: Option<&Path>) -> io::Result<Box<dyn Read + Send>> {
     }
 }
 
+/// How long the file is, where that can be known before it is read: not of standard input, a pipe or a device.
+pub fn user_input_len(path: Option<&Path>) -> Option<u64> {
+    let metadata = fs::metadata(path?).ok()?;
+    metadata.is_file().then_some(metadata.len())
+}
+
 /// A new or emptied file to write to, or standard output. Buffered: flush it at the end to see its errors.
 pub fn user_output(path: Option<&Path>) -> io::Result<Box<dyn Write + Send>> {
     match path {

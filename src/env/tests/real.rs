@@ -186,6 +186,8 @@ fn user_files_are_written_as_a_whole() {
     let mut text = String::new();
     real::user_input(Some(&path)).expect("open").read_to_string(&mut text).expect("read");
     assert_eq!(text, "exported");
+    assert_eq!(real::user_input_len(Some(&path)), Some(8));
+    assert_eq!((real::user_input_len(Some(folder.path())), real::user_input_len(None)), (None, None));
 
     let missing = folder.path().join("no").join("file");
     for error in [

@@ -10,8 +10,14 @@ use std::path::Path;
 
 /// Fails at once where nobody listens. Somebody who listens and does not answer is waited for, by each call.
 pub async fn connect(env: &Env, connection: &Connection) -> Result<Client, Failure> {
-    let secret = read_secret(connection.secret_file.as_deref())?;
+    let client = client(env, connection)?;
     find_a_listener(env, connection).await?;
+    Ok(client)
+}
+
+/// For a cluster that may be about to listen.
+pub fn client(env: &Env, connection: &Connection) -> Result<Client, Failure> {
+    let secret = read_secret(connection.secret_file.as_deref())?;
     let options = Options { secret, call_time: connection.timeout, ..Options::default() };
     Ok(Client::connect(env.clone(), connection.connect.clone(), options))
 }

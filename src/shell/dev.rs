@@ -138,7 +138,7 @@ async fn check_ports(env: &Env, layout: &Layout) -> Result<(), Failure> {
 /// Waits for a cluster that answers. What it held before may not all come back; that is told, not waited for for ever.
 async fn wait_until_ready(env: &Env, plan: &Plan) -> Result<Option<String>, Failure> {
     let connection = plan.connection();
-    let client = cluster::connect(env, &connection).await?;
+    let client = cluster::client(env, &connection)?;
     let begun = env.now();
     loop {
         let status = client.status().await;

@@ -168,8 +168,15 @@ enum End {
 
 /// Says when the node is ready, and waits until it fails.
 async fn serve(env: &Env, node: &Node) -> String {
-    while !node.is_ready() {
-        env.sleep(Duration::from_millis(20)).await;
+    let ready = async {
+        while !node.is_ready() {
+            env.sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        why = node.failed() => return why,
+        () = ready => {}
     }
     if let Err(error) = print("ready\n") {
         tracing::debug!(%error, "nobody reads what is printed");

@@ -34,8 +34,8 @@ const MODULES: &[(&str, &[&str])] = &[
     ("txn",         &["limits", "region", "types", "protocol"]),
     ("replication", &["limits", "region", "protocol"]),
     ("master",      &["limits", "region", "protocol"]),
-    ("node",        &["limits", "region", "types", "protocol", "txn", "replication", "master", "frontend"]),
     ("frontend",    &["limits", "region", "types", "protocol", "txn"]),
+    ("node",        &["limits", "region", "types", "protocol", "txn", "replication", "master", "frontend"]),
     ("client",      &["limits", "region", "types", "protocol"]),
     ("bench",       &["limits", "region", "types", "protocol", "client"]),
     ("shell",       &["limits", "region", "types", "protocol", "frontend", "node", "client", "bench"]),
@@ -194,7 +194,7 @@ mod tests {
         passes("src/main.rs", "use steadfast::node::Node; use env::real;");
         passes("src/lib.rs", "pub mod node; pub use node::Node; use crate::client::Client;");
         passes("src/node/mod.rs", "use crate::{master::M, replication::R}; use storage::Log; use self::router::X;");
-        passes("src/frontend/resp/mod.rs", "use super::super::node::X;");
+        passes("src/node/server.rs", "use crate::frontend::native; use super::super::master::Master;");
         passes("model/src/lib.rs", "use std::env; fn f() { env::args(); }");
         passes("sim/src/cluster.rs", "use {env::sim, model::map, steadfast::node, storage::Log};");
     }

@@ -90,7 +90,7 @@ impl Invariants {
         self.servers.insert(node.to_owned(), server);
     }
 
-    /// The machine lost power: what it had not flushed is gone, and what it says next is news.
+    /// The machine lost power under a table that acknowledges what is not flushed: what it says next is news.
     pub fn lost_power(&mut self, node: &str) {
         for region in self.regions.values_mut() {
             region.replicas.remove(node);

@@ -295,7 +295,8 @@ impl<'a> Run<'a> {
     fn crash(&mut self, node: &str, kind: CrashKind) {
         if self.cluster.is_up(node) {
             self.cluster.crash(node, kind);
-            if kind == CrashKind::Power {
+            // What a synced table acknowledged was flushed, and survives.
+            if kind == CrashKind::Power && self.plan.cluster.buffered {
                 self.invariants().lost_power(node);
             }
         }

@@ -230,7 +230,9 @@ impl Script {
             "kill" => self.each(rest, |script, node| script.cluster.crash(node, CrashKind::Process)),
             "power" => self.each(rest, |script, node| {
                 script.cluster.crash(node, CrashKind::Power);
-                script.watch.invariants().lost_power(node);
+                if script.plan.cluster.buffered {
+                    script.watch.invariants().lost_power(node);
+                }
             }),
             "restart" => self.each(rest, |script, node| script.cluster.restart_if_down(node)),
             "pause" => self.each(rest, |script, node| script.cluster.world.pause(node)),

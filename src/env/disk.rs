@@ -82,6 +82,9 @@ pub trait File: Send + Sync + 'static {
     /// After an error the state of those writes is unknown for good: a later flush that succeeds proves nothing about
     /// them. The caller must stop trusting the file.
     fn sync_data(&self) -> BoxFuture<'static, io::Result<()>>;
+    /// [`File::write_at`] and then [`File::sync_data`], as one operation: cheaper than the two, with what both promise. An
+    /// error may be of either; the state of the writes is unknown then.
+    fn write_and_sync(&self, buffers: Vec<Bytes>, offset: u64) -> BoxFuture<'static, io::Result<()>>;
     /// Sets the length; new bytes read as zeros. Durable at the next completed flush.
     fn truncate(&self, len: u64) -> BoxFuture<'static, io::Result<()>>;
     /// Reserves space so that later writes below `len` do not fail for want of it. Does not change the length.

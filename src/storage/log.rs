@@ -670,6 +670,7 @@ impl Log {
                 }
             }
         }
+        self.note.as_mut().expect("no job is outstanding").settle().await;
         let disk = self.shared.env.disk().as_ref();
         state::store_clean(disk, &self.shared.dir, &self.shared.identity, self.head).await
     }

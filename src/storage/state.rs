@@ -33,7 +33,8 @@ use crate::record::{u32_at, u64_at, u128_at};
 use crate::seed::Identity;
 use crate::segment::check_owner;
 use bytes::Bytes;
-use env::{Disk, File, OpenMode};
+use env::{BoxFuture, Disk, File, OpenMode};
+use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 
@@ -180,6 +181,8 @@ pub(crate) struct DurableNote {
     path: String,
     file: Option<Arc<dyn File>>,
     turn: u64,
+    /// The last advance, perhaps still on its way. Never locked: the mutex makes the note shareable.
+    advancing: Mutex<Option<BoxFuture<'static, io::Result<()>>>>,
 }
 
 impl DurableNote {
@@ -190,7 +193,7 @@ impl DurableNote {
         identity: Identity,
     ) -> Result<(DurableNote, Option<Position>), StorageError> {
         let path = durable_path(dir);
-        let mut note = DurableNote { identity, path, file: None, turn: 0 };
+        let mut note = DurableNote { identity, path, file: None, turn: 0, advancing: Mutex::default() };
         let mut newest = None;
         if let Some(bytes) = read_whole(disk, &note.path).await? {
             let slots = [bytes.get(..END_LEN), bytes.get(SLOT_STRIDE as usize..)];
@@ -207,18 +210,34 @@ impl DurableNote {
         Ok(self.file.clone().expect("opened above"))
     }
 
-    /// Notes that the log is durable up to `end`, as far as the disk lets it: an error costs evidence, nothing else.
+    /// Notes that the log is durable up to `end`, as far as the disk lets it: an error costs evidence, nothing else. Returns when
+    /// the write is on its way, so that no commit waits for it; writes of a note follow each other.
     pub(crate) async fn advance(&mut self, disk: &dyn Disk, end: Position) {
+        self.settle().await;
         self.turn += 1;
         let slot = encode_end(&self.identity, self.turn, end);
-        let written = async { self.file(disk).await?.write_at(vec![slot], (self.turn % 2) * SLOT_STRIDE).await };
-        if let Err(error) = written.await {
-            tracing::debug!(path = self.path, %error, "could not note how far the log is durable");
+        match self.file(disk).await {
+            Ok(file) => *self.advancing.get_mut() = Some(file.write_at(vec![slot], (self.turn % 2) * SLOT_STRIDE)),
+            Err(error) => self.missed(&error),
         }
+    }
+
+    /// Waits for what is on its way.
+    pub(crate) async fn settle(&mut self) {
+        if let Some(advancing) = self.advancing.get_mut().take()
+            && let Err(error) = advancing.await
+        {
+            self.missed(&error);
+        }
+    }
+
+    fn missed(&self, error: &io::Error) {
+        tracing::debug!(path = self.path, %error, "could not note how far the log is durable");
     }
 
     /// Takes the note back to `end` before the log is cut there, durably: the cut must not look like a loss.
     pub(crate) async fn lower(&mut self, disk: &dyn Disk, end: Position) -> Result<(), StorageError> {
+        self.settle().await;
         let file = self.file(disk).await.map_err(|error| StorageError::io("open", &self.path, error))?;
         for _ in 0..2 {
             self.turn += 1;

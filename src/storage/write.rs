@@ -65,16 +65,28 @@ impl WriteJob {
     }
 
     async fn write(&mut self, sync: bool) -> Result<(), StorageError> {
-        for run in std::mem::take(&mut self.runs) {
+        let runs = std::mem::take(&mut self.runs);
+        let last = runs.len().checked_sub(1);
+        for (at, run) in runs.into_iter().enumerate() {
             if run.start.offset == SEGMENT_HEADER_LEN {
                 self.begin_segment(run.start.segment).await?;
             }
             let file = self.file(run.start.segment).await?;
-            let written = file.write_at(run.buffers, run.start.offset).await;
+            let flushes = sync && Some(at) == last;
+            let written = match flushes {
+                true => file.write_and_sync(run.buffers, run.start.offset).await,
+                false => file.write_at(run.buffers, run.start.offset).await,
+            };
             written.map_err(|error| StorageError::io("write", &self.path(run.start.segment), error))?;
             self.written = run.end;
+            if flushes {
+                self.note_durable().await;
+            }
         }
-        if sync { self.flush().await } else { Ok(()) }
+        match (sync, last) {
+            (true, None) => self.flush().await,
+            _ => Ok(()),
+        }
     }
 
     fn path(&self, segment: SegmentId) -> String {
@@ -92,10 +104,14 @@ impl WriteJob {
         }
         let file = self.file(self.written.segment).await?;
         file.sync_data().await.map_err(|error| StorageError::io("flush", &self.path(self.written.segment), error))?;
+        self.note_durable().await;
+        Ok(())
+    }
+
+    async fn note_durable(&mut self) {
         self.durable = Some(self.written);
         let note = self.note.as_mut().expect("taken at the end only");
         note.advance(self.shared.env.disk().as_ref(), self.written).await;
-        Ok(())
     }
 
     /// The segment before is flushed first, and the header before the file gets its name: recovery relies on both.

@@ -20,6 +20,7 @@ pub(super) const CHECKS: &[(&str, Check)] = checks![
     truncate_cuts_and_grows_with_zeros,
     allocate_keeps_the_length,
     flushes_succeed,
+    a_write_with_its_flush_is_both,
     large_io_is_whole,
     many_operations_at_once_stay_apart,
     dropped_operations_happen_or_not,
@@ -216,6 +217,21 @@ async fn flushes_succeed(c: Context) {
     join(tasks.collect()).await;
     c.env.disk().sync_dir("flush").await.expect("flush the folder");
     c.env.disk().sync_dir("").await.expect("flush the data folder");
+}
+
+async fn a_write_with_its_flush_is_both(c: Context) {
+    let file = c.new_file("write_and_sync").await;
+    file.write_and_sync(vec!["abc".into(), Bytes::new(), "de".into()], 0).await.expect("write and flush");
+    file.write_and_sync(vec!["XYZ".into()], 2).await.expect("over the end");
+    file.write_and_sync(vec![], 100).await.expect("nothing but a flush");
+    assert_eq!(read_all(&file).await, b"abXYZ");
+    // More buffers than one call takes.
+    let many = vec![Bytes::from_static(b"0123456789"); 3000];
+    file.write_and_sync(many, 1).await.expect("many buffers");
+    assert_eq!(file.len().await.expect("len"), 30_001);
+    assert_eq!(read(&file, 29_999, 10).await, b"89");
+    let reader = c.open("write_and_sync/file", OpenMode::Read).await;
+    reader.write_and_sync(vec!["x".into()], 0).await.expect_err("through a reading handle");
 }
 
 async fn large_io_is_whole(c: Context) {

@@ -84,6 +84,12 @@ impl File for RealFile {
         self.answer("flush", result)
     }
 
+    fn write_and_sync(&self, buffers: Vec<Bytes>, offset: u64) -> BoxFuture<'static, io::Result<()>> {
+        let (operation, result) = Operation::write_flushed(&self.open, buffers, offset);
+        self.engine.submit(operation);
+        self.answer("write and flush", result)
+    }
+
     fn truncate(&self, len: u64) -> BoxFuture<'static, io::Result<()>> {
         self.blocking("truncate", move |file| file.set_len(len))
     }

@@ -1,7 +1,7 @@
 //! Bounds of the production backend.
 
-/// Reads that the kernel works on at once in one ring; the rest waits in user space. Half of what the completion queue
-/// holds, and far more than a device needs to be busy.
+/// Operations that the kernel works on at once in one ring; the rest waits in user space. Far more than a device needs to
+/// be busy; the completion queue holds twice their entries.
 pub(super) const RING_IN_FLIGHT_MAX: u32 = 256;
 /// Threads that do file I/O at once. A thread is started when all others are busy.
 pub(super) const IO_THREADS_MAX: usize = 32;

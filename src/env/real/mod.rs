@@ -3,7 +3,7 @@
 //! It promises what the traits promise on a Linux machine (elsewhere it runs with less: no io_uring, no reads that answer
 //! at once, no reserved space). The life of one read: [`file`] makes an [`operation::Operation`] that owns the buffer and
 //! the open file, and hands it to the [`operation::Engine`]. The engine ([`ring`], or [`threads`] where there is no
-//! io_uring; [`threads`] for all writes) carries it out step by step, a short read or an interrupted one continued, and
+//! io_uring) carries it out step by step, a short read or an interrupted one continued, and
 //! answers over a one-shot channel that the returned future waits on. Nobody but the engine owns the buffer meanwhile, so
 //! the future may be dropped at any time.
 //!

@@ -31,7 +31,7 @@ pub(super) struct Operation {
 
 enum Work {
     Read { buffer: Vec<u8>, offset: u64, done: usize, reply: oneshot::Sender<ReadAnswer> },
-    Write { source: Source, offset: u64, reply: oneshot::Sender<io::Result<()>> },
+    Write { source: Source, offset: u64, flush: bool, reply: oneshot::Sender<io::Result<()>> },
     Append { source: Source, offset: u64, reply: oneshot::Sender<io::Result<u64>> },
     Flush { reply: oneshot::Sender<io::Result<()>> },
 }
@@ -45,10 +45,11 @@ pub(super) enum Step<'a> {
         buffer: &'a mut [u8],
         offset: u64,
     },
-    /// The slices one after the other.
+    /// The slices one after the other; if they are all that is left, a flush may follow at once.
     Write {
         slices: Vec<IoSlice<'a>>,
         offset: u64,
+        then_flush: bool,
     },
     Flush,
 }
@@ -68,8 +69,26 @@ impl Operation {
         buffers: Vec<Bytes>,
         offset: u64,
     ) -> (Operation, oneshot::Receiver<io::Result<()>>) {
+        Operation::writing(file, buffers, offset, false)
+    }
+
+    pub(super) fn write_flushed(
+        file: &Arc<OpenFile>,
+        buffers: Vec<Bytes>,
+        offset: u64,
+    ) -> (Operation, oneshot::Receiver<io::Result<()>>) {
+        Operation::writing(file, buffers, offset, true)
+    }
+
+    fn writing(
+        file: &Arc<OpenFile>,
+        buffers: Vec<Bytes>,
+        offset: u64,
+        flush: bool,
+    ) -> (Operation, oneshot::Receiver<io::Result<()>>) {
         let (reply, result) = oneshot::channel();
-        (Operation { file: file.clone(), work: Work::Write { source: Source::new(buffers), offset, reply } }, result)
+        let work = Work::Write { source: Source::new(buffers), offset, flush, reply };
+        (Operation { file: file.clone(), work }, result)
     }
 
     /// `None` while another append to the file is under way: that one is followed by this one.
@@ -85,10 +104,6 @@ impl Operation {
     pub(super) fn flush(file: &Arc<OpenFile>) -> (Operation, oneshot::Receiver<io::Result<()>>) {
         let (reply, result) = oneshot::channel();
         (Operation { file: file.clone(), work: Work::Flush { reply } }, result)
-    }
-
-    pub(super) fn is_read(&self) -> bool {
-        matches!(self.work, Work::Read { .. })
     }
 
     /// Readies the operation; gives back what has a step for the kernel.
@@ -110,8 +125,14 @@ impl Operation {
                 let end = buffer.len().min(*done + BYTES_PER_CALL_MAX);
                 Step::Read { offset: *offset + *done as u64, buffer: &mut buffer[*done..end] }
             }
-            Work::Write { source, offset, .. } | Work::Append { source, offset, .. } => {
-                Step::Write { slices: source.slices(), offset: *offset + source.taken }
+            Work::Write { source, flush: true, .. } if source.is_empty() => Step::Flush,
+            Work::Write { source, offset, flush, .. } => {
+                let slices = source.slices();
+                let then_flush = *flush && source.fits_one_call(&slices);
+                Step::Write { slices, offset: *offset + source.taken, then_flush }
+            }
+            Work::Append { source, offset, .. } => {
+                Step::Write { slices: source.slices(), offset: *offset + source.taken, then_flush: false }
             }
             Work::Flush { .. } => Step::Flush,
         };
@@ -126,6 +147,16 @@ impl Operation {
         }
     }
 
+    /// Takes the kernel's answers to a write and to the flush that was to follow it at once.
+    pub(super) fn advance_flushed(self, write: io::Result<usize>, flush: io::Result<usize>) -> Option<Operation> {
+        let mut rest = self.advance(write)?;
+        match rest.step().0 {
+            Step::Flush => rest.advance(flush),
+            // The write was short, and the kernel left the flush out.
+            _ => Some(rest),
+        }
+    }
+
     /// How the operation ends without the kernel, if it does.
     fn ready(&mut self) -> Option<io::Result<()>> {
         if self.is_abandoned() {
@@ -133,7 +164,7 @@ impl Operation {
         }
         match &mut self.work {
             Work::Read { buffer, .. } => buffer.is_empty().then_some(Ok(())),
-            Work::Write { source, .. } => source.is_empty().then_some(Ok(())),
+            Work::Write { source, flush, .. } => (source.is_empty() && !*flush).then_some(Ok(())),
             Work::Append { source, offset, .. } => match self.file.file.metadata() {
                 Ok(metadata) => {
                     *offset = metadata.len();
@@ -143,6 +174,10 @@ impl Operation {
             },
             Work::Flush { .. } => None,
         }
+    }
+
+    fn flushes(&self) -> bool {
+        matches!(self.work, Work::Write { flush: true, .. })
     }
 
     /// Nobody waits for it any more; before it has started it may as well not happen.
@@ -167,9 +202,11 @@ impl Operation {
                 assert!(*done <= buffer.len(), "read {done} bytes into a buffer of {}", buffer.len());
                 (count == 0 || *done == buffer.len()).then_some(Ok(()))
             }
+            Work::Write { source, flush: true, .. } if source.is_empty() => Some(Ok(())),
             Work::Write { source, .. } | Work::Append { source, .. } => {
                 source.take(count);
                 match (count, source.is_empty()) {
+                    (_, true) if self.flushes() => None,
                     (_, true) => Some(Ok(())),
                     (0, false) => Some(Err(ErrorKind::WriteZero.into())),
                     _ => None,
@@ -231,6 +268,13 @@ impl Source {
             }
         }
         slices
+    }
+
+    /// `slices` are all that is left.
+    fn fits_one_call(&self, slices: &[IoSlice<'_>]) -> bool {
+        let rest = &self.buffers[self.next..];
+        let left = rest.iter().map(Bytes::len).sum::<usize>() - self.skip;
+        slices.len() == rest.len() && slices.iter().map(|slice| slice.len()).sum::<usize>() == left
     }
 
     fn take(&mut self, count: usize) {

@@ -1,7 +1,7 @@
-//! The engine that reads through io_uring.
+//! The engine that reads, writes and flushes through io_uring.
 //!
-//! One thread owns the ring. Whoever submits puts the read into a queue and wakes the thread if it sleeps; the thread
-//! moves the queue into the ring, as many reads as may be in flight, and waits in the kernel for the first completion.
+//! One thread owns the ring. Whoever submits puts the operation into a queue and wakes the thread if it sleeps; the thread
+//! moves the queue into the ring, as many operations as may be in flight, and waits in the kernel for the first completion.
 //! One call of the kernel thus submits all that came meanwhile and collects all that ended. The thread sleeps in no other
 //! place: a poll of an event descriptor, always in flight in the ring, is what wakes it.
 //!
@@ -11,33 +11,29 @@
 //!              └─ event ────┴──────── completion queue ◄──────┘
 //! ```
 //!
-//! Writes and flushes go to the thread pool instead. A flush always waits, and ext4 knows no buffered write that does
-//! not: the kernel hands both to a thread of its own, one more wake-up than a thread of ours needs. Measured side by side
-//! (4 KiB into memory, so that the device is out of it), a write took 44 µs through the ring and 32 µs through the pool,
-//! a flush 33 µs and 20 µs. Reads are the other way round: 32 at once of 4 KiB cost 5 µs of CPU each through the ring and
-//! 11 µs through the pool when cached, 14 µs and 27 µs from the device. The price: on a machine with more busy threads
-//! than cores the ring's one thread gets a smaller share of them than a pool does, and fewer cold reads are done a second.
+//! A write that is to be flushed goes into the ring with its flush linked to it: the kernel's worker does one after the
+//! other, and a write that was short takes the flush back. Buffered writes of ext4 and flushes always wait, so that the
+//! kernel does them on a thread of its own: no faster than [`super::threads`], but the regions that commit at one time share the
+//! calls, and nothing here needs a thread per flush.
 //!
-//! Memory: the kernel fills a read's buffer until its completion is taken. Until then the operation lies in a slot, which
-//! owns the buffer and the file. The thread never leaves the loop with a slot in use: it ends after the last completion,
+//! Memory: the kernel uses an operation's buffers until its completions are taken. Until then the operation lies in a slot,
+//! which owns the buffers and the file. The thread never leaves the loop with a slot in use: it ends after the last completion,
 //! and a failure that it cannot go on from aborts the process.
 
 #![allow(unsafe_code)]
 
 use super::limits::RING_IN_FLIGHT_MAX;
 use super::operation::{Engine, Operation, Step};
-use super::threads::Threads;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 pub(super) struct Ring {
     shared: Arc<Shared>,
-    writers: Threads,
 }
 
 /// What submitters and the ring's thread share.
@@ -72,15 +68,12 @@ impl Ring {
             }
         })?;
         start.recv().map_err(|_| io::Error::other("the ring's thread ended as it started"))??;
-        Ok(Ring { shared, writers: Threads::new() })
+        Ok(Ring { shared })
     }
 }
 
 impl Engine for Ring {
     fn submit(&self, operation: Operation) {
-        if !operation.is_read() {
-            return self.writers.submit(operation);
-        }
         let mut queue = self.shared.queue();
         queue.operations.push_back(operation);
         self.shared.wake_up(queue);
@@ -120,17 +113,22 @@ fn make_ring() -> io::Result<IoUring> {
     newest.setup_single_issuer().setup_defer_taskrun();
     let mut newer = IoUring::builder();
     newer.setup_coop_taskrun();
-    let entries = RING_IN_FLIGHT_MAX.next_power_of_two();
+    let entries = (RING_IN_FLIGHT_MAX * ENTRIES_PER_OPERATION_MAX).next_power_of_two();
     let ring = newest.build(entries).or_else(|_| newer.build(entries)).or_else(|_| IoUring::new(entries))?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe)?;
-    if probe.is_supported(opcode::Read::CODE) && probe.is_supported(opcode::PollAdd::CODE) {
+    let needed = [opcode::Read::CODE, opcode::Writev::CODE, opcode::Fsync::CODE, opcode::PollAdd::CODE];
+    if needed.iter().all(|&code| probe.is_supported(code)) {
         return Ok(ring);
     }
-    Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel's io_uring does not read files"))
+    Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel's io_uring does not read and write files"))
 }
 
-/// The completion of the poll that wakes the thread; operations have their slot's number.
+/// A write and its flush.
+const ENTRIES_PER_OPERATION_MAX: u32 = 2;
+
+/// The completion of the poll that wakes the thread; operations have twice their slot's number, a flush linked to a write
+/// one more.
 const WAKE: u64 = u64::MAX;
 
 struct Worker {
@@ -138,12 +136,24 @@ struct Worker {
     shared: Arc<Shared>,
     /// Started, waiting for a slot.
     waiting: VecDeque<Operation>,
-    /// Reads in flight, at the numbers that their completions bear.
-    slots: Vec<Option<Operation>>,
+    /// Operations in flight, at the numbers that their completions bear.
+    slots: Vec<Option<Slot>>,
     free: Vec<usize>,
     wake_armed: bool,
     /// Room to collect completions in.
     ended: Vec<(u64, i32)>,
+}
+
+/// An operation in flight.
+struct Slot {
+    operation: Operation,
+    /// What a write's entry points to.
+    slices: Vec<IoSlice<'static>>,
+    /// A flush is linked to the write.
+    linked: bool,
+    /// Completions still to come, and the answers of those that came: the write's, the linked flush's.
+    awaited: u32,
+    answers: [i32; ENTRIES_PER_OPERATION_MAX as usize],
 }
 
 impl Worker {
@@ -194,7 +204,7 @@ impl Worker {
         }
         while let Some(slot) = self.free.pop_if(|_| !self.waiting.is_empty()) {
             let operation = self.waiting.pop_front().expect("not empty");
-            self.push_read(slot, operation);
+            self.push_operation(slot, operation);
         }
     }
 
@@ -203,26 +213,57 @@ impl Worker {
         let fd = types::Fd(self.shared.wake.as_raw_fd());
         let entry = opcode::PollAdd::new(fd, READABLE).build().user_data(WAKE);
         // SAFETY: a poll points to no memory.
-        unsafe { self.push(&entry) };
+        unsafe { self.push(&[entry]) };
         self.wake_armed = true;
     }
 
-    fn push_read(&mut self, slot: usize, operation: Operation) {
-        let (Step::Read { buffer, offset }, file) = self.slots[slot].insert(operation).step() else {
-            unreachable!("everything but a read went to the threads");
-        };
+    fn push_operation(&mut self, number: usize, operation: Operation) {
+        let slot = self.slots[number].insert(Slot {
+            operation,
+            slices: Vec::new(),
+            linked: false,
+            awaited: 1,
+            answers: [0; 2],
+        });
+        let (step, file) = slot.operation.step();
         let fd = types::Fd(file.as_raw_fd());
-        let read = opcode::Read::new(fd, buffer.as_mut_ptr(), buffer.len() as u32).offset(offset);
-        // SAFETY: the buffer and the open file belong to the operation, which stays in its slot, untouched, until the
-        // completion with this number was taken. The buffer is on the heap: moving its owner does not move it.
-        unsafe { self.push(&read.build().user_data(slot as u64)) };
+        let flush = opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build();
+        let number = number as u64 * 2;
+        let (entry, linked) = match step {
+            Step::Read { buffer, offset } => {
+                (opcode::Read::new(fd, buffer.as_mut_ptr(), buffer.len() as u32).offset(offset).build(), false)
+            }
+            Step::Write { slices, offset, then_flush } => {
+                // SAFETY: the bytes belong to the operation and are on the heap; it stays in its slot, and they where they
+                // are, until its last completion was taken, and `slices` goes with the slot.
+                slot.slices = unsafe { std::mem::transmute::<Vec<IoSlice<'_>>, Vec<IoSlice<'static>>>(slices) };
+                // An `IoSlice` is an `iovec` on Unix, as the standard library promises.
+                (
+                    opcode::Writev::new(fd, slot.slices.as_ptr().cast(), slot.slices.len() as u32)
+                        .offset(offset)
+                        .build(),
+                    then_flush,
+                )
+            }
+            Step::Flush => (flush.clone(), false),
+        };
+        if linked {
+            (slot.linked, slot.awaited) = (true, 2);
+            let write = entry.flags(squeue::Flags::IO_LINK).user_data(number);
+            // SAFETY: as below. Both entries at once: a link does not reach across two submissions.
+            unsafe { self.push(&[write, flush.user_data(number + 1)]) };
+        } else {
+            // SAFETY: the buffers and the open file belong to the operation, which stays in its slot, untouched, until the
+            // last completion with this number was taken. Buffers are on the heap: moving their owner does not move them.
+            unsafe { self.push(&[entry.user_data(number)]) };
+        }
     }
 
     /// # Safety
-    /// What `entry` points to stays valid until its completion was taken.
-    unsafe fn push(&mut self, entry: &squeue::Entry) {
+    /// What `entries` point to stays valid until their completions were taken.
+    unsafe fn push(&mut self, entries: &[squeue::Entry]) {
         // SAFETY: as the caller promises.
-        while unsafe { self.ring.submission().push(entry) }.is_err() {
+        while unsafe { self.ring.submission().push_multiple(entries) }.is_err() {
             self.enter(false);
         }
     }
@@ -250,9 +291,19 @@ impl Worker {
                 self.wake_armed = false;
                 continue;
             }
-            let operation = self.slots[number as usize].take().expect("one completion for each entry");
-            self.free.push(number as usize);
-            self.waiting.extend(operation.advance(answer(result)));
+            let (at, part) = ((number / 2) as usize, (number % 2) as usize);
+            let slot = self.slots[at].as_mut().expect("one completion for each entry");
+            slot.answers[part] = result;
+            slot.awaited -= 1;
+            if slot.awaited > 0 {
+                continue;
+            }
+            let Slot { operation, linked, answers: [first, flush], .. } = self.slots[at].take().expect("seen above");
+            self.free.push(at);
+            self.waiting.extend(match linked {
+                true => operation.advance_flushed(answer(first), answer(flush)),
+                false => operation.advance(answer(first)),
+            });
         }
         self.ended = ended;
     }

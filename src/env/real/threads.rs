@@ -103,7 +103,7 @@ fn carry_out(operation: Operation) {
 fn call(operation: &mut Operation) -> io::Result<usize> {
     match operation.step() {
         (Step::Read { buffer, offset }, file) => file.read_at(buffer, offset),
-        (Step::Write { slices, offset }, file) => sys::write_vectored_at(file, &slices, offset),
+        (Step::Write { slices, offset, .. }, file) => sys::write_vectored_at(file, &slices, offset),
         (Step::Flush, file) => file.sync_data().map(|()| 0),
     }
 }

@@ -31,6 +31,38 @@ fn open(data_dir: &Path, io: IoChoice) -> std::io::Result<Env> {
     real::open(Options { data_dir: data_dir.to_owned(), node: "real-1".into(), io })
 }
 
+/// As in a container whose system-call filter knows no io_uring.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_kernel_that_refuses_io_uring_gets_threads() {
+    use seccompiler::{SeccompAction, SeccompFilter};
+    const IO_URING_SETUP: i64 = 425;
+    const EPERM: u32 = 1;
+    // The filter holds for this thread and those that it starts.
+    std::thread::spawn(|| {
+        let arch = std::env::consts::ARCH.try_into().expect("a processor that the filter knows");
+        let rules = [(IO_URING_SETUP, Vec::new())].into_iter().collect();
+        let filter =
+            SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(EPERM), arch).expect("a filter");
+        let program: seccompiler::BpfProgram = filter.try_into().expect("it compiles");
+        seccompiler::apply_filter(&program).expect("the kernel takes it");
+
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        real::runtime().expect("a runtime").block_on(async {
+            let refused = open(folder.path(), IoChoice::IoUring).err().expect("io_uring was asked for");
+            assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{refused}");
+            let env = open(folder.path(), IoChoice::Auto).expect("threads do as well");
+            assert_eq!(env.disk().backend(), "threads");
+            let file = env.disk().open("file", OpenMode::Create).await.expect("open");
+            file.write_and_sync(vec!["written".into()], 0).await.expect("write");
+            let (read, buffer) = file.read_at(vec![0; 7], 0).await;
+            assert_eq!((read.expect("read"), &buffer[..]), (7, &b"written"[..]));
+        });
+    })
+    .join()
+    .expect("the test thread");
+}
+
 #[test]
 fn errors_name_what_was_tried_and_keep_their_kind() {
     on_each_engine(|env, root| async move {

@@ -17,7 +17,7 @@ fn buffers(texts: &[&'static str]) -> Vec<Bytes> {
 /// The write that `operation` wants next: offset and content.
 fn wanted(operation: &mut Operation) -> (u64, String) {
     match operation.step().0 {
-        Step::Write { slices, offset } => {
+        Step::Write { slices, offset, .. } => {
             let bytes = slices.iter().flat_map(|slice| slice.to_vec()).collect();
             (offset, String::from_utf8(bytes).expect("text"))
         }
@@ -58,6 +58,37 @@ fn a_short_write_goes_on_where_it_stopped() {
     assert_eq!(wanted(&mut operation), (54, "ef".to_owned()));
     assert!(operation.advance(Ok(2)).is_none());
     result.try_recv().expect("answered").expect("written");
+}
+
+#[test]
+fn a_flushed_write_ends_with_its_flush() {
+    let (_folder, file) = file(b"");
+    let (operation, mut result) = Operation::write_flushed(&file, buffers(&["abc", "de"]), 50);
+    let mut operation = operation.start().expect("something to write");
+    assert!(matches!(operation.step().0, Step::Write { then_flush: true, .. }));
+    // Short: whatever the kernel says of the flush, it comes after the rest.
+    let mut operation = operation.advance_flushed(Ok(2), Err(ErrorKind::Other.into())).expect("more to write");
+    assert_eq!(wanted(&mut operation), (52, "cde".to_owned()));
+    let mut operation = operation.advance(Ok(3)).expect("to be flushed");
+    assert!(matches!(operation.step().0, Step::Flush));
+    assert!(operation.advance(Ok(0)).is_none());
+    result.try_recv().expect("answered").expect("written and flushed");
+
+    let (operation, mut result) = Operation::write_flushed(&file, buffers(&["abc"]), 0);
+    let operation = operation.start().expect("something to write");
+    assert!(operation.advance_flushed(Ok(3), Err(ErrorKind::Other.into())).is_none());
+    result.try_recv().expect("answered").expect_err("the flush failed");
+}
+
+#[test]
+fn a_flushed_write_of_many_buffers_is_flushed_after_the_last_call() {
+    let (_folder, file) = file(b"");
+    let (operation, _result) =
+        Operation::write_flushed(&file, vec![Bytes::from_static(b"x"); BUFFERS_PER_CALL_MAX + 1], 0);
+    let mut operation = operation.start().expect("something to write");
+    assert!(matches!(operation.step().0, Step::Write { then_flush: false, .. }));
+    let mut operation = operation.advance(Ok(BUFFERS_PER_CALL_MAX)).expect("one more");
+    assert!(matches!(operation.step().0, Step::Write { then_flush: true, .. }));
 }
 
 #[test]

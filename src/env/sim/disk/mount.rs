@@ -44,7 +44,9 @@ impl Disk for SimDisk {
         let writes = mode != OpenMode::Read;
         Box::pin(async move {
             match answer.await? {
-                Reply::File(node) => Ok(Arc::new(SimFile { process, node, writes }) as Arc<dyn File>),
+                Reply::File(node) => {
+                    Ok(Arc::new(SimFile { open: Arc::new(OpenFile { process, node }), writes }) as Arc<dyn File>)
+                }
                 _ => unreachable!("opening answers with a file"),
             }
         })
@@ -99,19 +101,30 @@ impl Disk for SimDisk {
 }
 
 struct SimFile {
+    open: Arc<OpenFile>,
+    writes: bool,
+}
+
+/// Held by the handle, and by an operation of several steps.
+struct OpenFile {
     process: Arc<Process>,
     node: NodeId,
-    writes: bool,
+}
+
+impl OpenFile {
+    async fn sync(&self) -> io::Result<()> {
+        self.process.submit(Op::Sync { file: self.node, mark: 0 }).await.map(drop)
+    }
 }
 
 impl SimFile {
     fn write(&self, buffers: Vec<Bytes>, offset: Option<u64>) -> BoxFuture<'static, io::Result<u64>> {
-        self.change(Op::Write { file: self.node, bytes: join(buffers), offset })
+        self.change(Op::Write { file: self.open.node, bytes: join(buffers), offset })
     }
 
     fn change(&self, op: Op) -> BoxFuture<'static, io::Result<u64>> {
         match self.writes {
-            true => self.process.number(op),
+            true => self.open.process.number(op),
             false => Box::pin(std::future::ready(Err(ErrorKind::PermissionDenied.into()))),
         }
     }
@@ -119,7 +132,7 @@ impl SimFile {
 
 impl File for SimFile {
     fn read_at(&self, buffer: Vec<u8>, offset: u64) -> BoxFuture<'static, (io::Result<usize>, Vec<u8>)> {
-        let answer = self.process.submit(Op::Read { file: self.node, buffer, offset });
+        let answer = self.open.process.submit(Op::Read { file: self.open.node, buffer, offset });
         Box::pin(async move {
             match answer.await {
                 Ok(Reply::Read(buffer, count)) => (count, buffer),
@@ -130,15 +143,15 @@ impl File for SimFile {
     }
 
     fn try_read_at(&self, buffer: &mut [u8], offset: u64) -> Option<io::Result<usize>> {
-        let now = self.process.timeline.now();
-        let mut inner = self.process.state.inner();
-        let answers = inner.process == self.process.number && !inner.stalled && inner.stops_after != Some(0);
+        let now = self.open.process.timeline.now();
+        let mut inner = self.open.process.state.inner();
+        let answers = inner.process == self.open.process.number && !inner.stalled && inner.stops_after != Some(0);
         let percent = inner.faults.try_read_percent;
         if !answers || !inner.dice.percent(percent) {
             return None;
         }
         let wakers = inner.settle(now);
-        let answer = inner.read_at_once(self.node, buffer, offset);
+        let answer = inner.read_at_once(self.open.node, buffer, offset);
         drop(inner);
         wakers.into_iter().for_each(Waker::wake);
         Some(answer)
@@ -154,26 +167,34 @@ impl File for SimFile {
     }
 
     fn sync_data(&self) -> BoxFuture<'static, io::Result<()>> {
-        let answer = self.process.submit(Op::Sync { file: self.node, mark: 0 });
+        let answer = self.open.process.submit(Op::Sync { file: self.open.node, mark: 0 });
         Box::pin(async move { answer.await.map(drop) })
     }
 
+    fn write_and_sync(&self, buffers: Vec<Bytes>, offset: u64) -> BoxFuture<'static, io::Result<()>> {
+        let (written, open) = (self.write(buffers, Some(offset)), self.open.clone());
+        Box::pin(async move {
+            written.await?;
+            open.sync().await
+        })
+    }
+
     fn truncate(&self, len: u64) -> BoxFuture<'static, io::Result<()>> {
-        let changed = self.change(Op::Truncate { file: self.node, len });
+        let changed = self.change(Op::Truncate { file: self.open.node, len });
         Box::pin(async move { changed.await.map(drop) })
     }
 
     fn allocate(&self, len: u64) -> BoxFuture<'static, io::Result<()>> {
-        let changed = self.change(Op::Allocate { file: self.node, len });
+        let changed = self.change(Op::Allocate { file: self.open.node, len });
         Box::pin(async move { changed.await.map(drop) })
     }
 
     fn len(&self) -> BoxFuture<'static, io::Result<u64>> {
-        self.process.number(Op::Len { file: self.node })
+        self.open.process.number(Op::Len { file: self.open.node })
     }
 }
 
-impl Drop for SimFile {
+impl Drop for OpenFile {
     fn drop(&mut self) {
         self.process.close(self.node);
     }

@@ -13,6 +13,7 @@ use crate::protocol::{
     Welcome,
 };
 use crate::region::ServerId;
+use crate::replication::limits::INDEX_BUILDS_MAX;
 use crate::replication::{Context, LeaseBook, PeerMessage, Replica, Timing};
 use bytes::Bytes;
 use env::{BoxFuture, Env, Listener, Task, watch};
@@ -21,6 +22,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use storage::LogOptions;
+use tokio::sync::Semaphore;
 
 #[derive(Clone)]
 pub struct ServerOptions {
@@ -285,6 +287,7 @@ impl Join {
             peers,
             masters: Arc::new(self.state.masters.clone()),
             disk_full: AtomicBool::new(false),
+            index_builds: Arc::new(Semaphore::new(INDEX_BUILDS_MAX)),
         })
     }
 }

@@ -15,13 +15,15 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use storage::index::IndexCursor;
 use storage::{
-    Entry, Lookup, Mark, OwnedRecord, Position, Record, ScanCursor, Scanned as StoreScanned, Seen, Settled, Store, View,
+    Entry, Lookup, Mark, OwnedRecord, Position, Record, ScanCursor, Scanned as StoreScanned, Seen, Settled,
+    StorageError, Store, View,
 };
 
 /// What a primary holds beside its log.
 pub(super) struct Leading {
     primary: Primary,
-    store: Store,
+    /// `None` until its index is built, which goes on while the replicas are brought to one log.
+    store: Option<Store>,
     /// Answers that wait for the commit of a record.
     waiting: BTreeMap<Seqno, Vec<(Reply, Response)>>,
     waiting_count: usize,
@@ -40,7 +42,12 @@ impl Leading {
     }
 
     pub(super) fn serves(&self) -> bool {
-        self.primary.phase() == Phase::Serving
+        self.primary.phase() == Phase::Serving && self.store.is_some()
+    }
+
+    /// The records by key, of a primary that serves.
+    fn store(&mut self) -> &mut Store {
+        self.store.as_mut().expect("nothing is read or written before the index is built")
     }
 
     pub(super) fn gathered_bytes(&self) -> usize {
@@ -49,7 +56,8 @@ impl Leading {
 
     /// Keys in the index, and the index's bytes.
     pub(super) fn size(&self) -> (u64, u64) {
-        (self.store.len() + self.store.pending_len() as u64, self.store.memory_bytes() as u64)
+        let store = self.store.as_ref();
+        store.map_or((0, 0), |store| (store.len() + store.pending_len() as u64, store.memory_bytes() as u64))
     }
 
     /// Nothing is under way that a tick would move on.
@@ -84,10 +92,7 @@ impl Driver {
     pub(super) async fn take_lead(&mut self, config: RegionConfig) {
         self.write_everything().await;
         let Some(log) = &self.log else { return };
-        let store = match Store::build(log).await {
-            Ok(store) => store,
-            Err(error) => return self.distrust(&error).await,
-        };
+        let building = Store::build(log);
         let (now, settles_since) = (self.context.now(), config.epoch);
         let not_before = self.context.leases().free_from(config.region);
         let durable = self.acknowledgeable().expect("the log is open");
@@ -97,7 +102,7 @@ impl Driver {
         let primary = Primary::new(me, config, min_in_sync, self.context.timing, state, not_before, now);
         self.role = Role::Leading(Box::new(Leading {
             primary,
-            store,
+            store: None,
             waiting: BTreeMap::new(),
             waiting_count: 0,
             gathered: Vec::new(),
@@ -105,8 +110,29 @@ impl Driver {
             region_time_ms: 0,
             settles_since,
         }));
+        let turns = self.context.index_builds.clone();
+        self.beside("build-index", async move {
+            let _turn = turns.acquire_owned().await;
+            Event::Built { epoch: settles_since, store: Box::new(building.await) }
+        });
         self.claim();
         self.tick_primary().await;
+    }
+
+    /// The index of the lead that began at `epoch` is there.
+    pub(super) async fn built(&mut self, epoch: Epoch, store: Result<Store, StorageError>) {
+        let (Role::Leading(leading), Some(log)) = (&mut self.role, &self.log) else { return };
+        if leading.settles_since != epoch {
+            return;
+        }
+        match store {
+            Ok(mut store) => {
+                store.committed(log.committed());
+                leading.store = Some(store);
+                self.settle();
+            }
+            Err(error) => self.distrust(&error).await,
+        }
     }
 
     pub(super) async fn keep_lead(&mut self, config: RegionConfig) {
@@ -285,7 +311,9 @@ impl Driver {
         let Some(log) = &mut self.log else { return };
         log.set_committed(seqno);
         let leading = self.leading();
-        leading.store.committed(seqno);
+        if let Some(store) = &mut leading.store {
+            store.committed(seqno);
+        }
         probe::committed(region, epoch, seqno);
         if leading.waiting.first_key_value().is_some_and(|(&first, _)| first <= seqno) {
             probe::acknowledged(region, epoch, seqno);
@@ -296,9 +324,9 @@ impl Driver {
 
     /// Moves committed records into the index, beside this task where that waits for the disk.
     fn settle(&mut self) {
-        while let Some(job) = self.leading().store.settle_job() {
+        while let Some(job) = self.leading().store.as_mut().and_then(Store::settle_job) {
             match job.try_now() {
-                Ok(settled) => self.leading().store.finish_settle(settled),
+                Ok(settled) => self.leading().store().finish_settle(settled),
                 Err(job) => {
                     let epoch = self.epoch();
                     return self.beside("settle", async move { Event::Settled { epoch, settled: job.run().await } });
@@ -312,7 +340,7 @@ impl Driver {
         if let Role::Leading(leading) = &mut self.role
             && leading.settles_since <= epoch
         {
-            leading.store.finish_settle(settled);
+            leading.store().finish_settle(settled);
             self.settle();
         }
     }
@@ -326,6 +354,9 @@ impl Driver {
             Phase::Serving => {}
             Phase::Reconciling { .. } => return Err(Error::unavailable("the new primary is not ready yet")),
             Phase::Resigning { .. } => return Err(Error::unavailable("the lead is being handed over")),
+        }
+        if leading.store.is_none() {
+            return Err(Error::unavailable("the new primary is building its index"));
         }
         let config = leading.primary.config();
         if self.context.leases().holds(config.region, config.epoch, self.context.now()) {
@@ -342,7 +373,7 @@ impl Driver {
         };
         probe::read(self.region(), self.epoch());
         let wall_ms = self.region_time();
-        let store = &self.leading().store;
+        let store = self.leading().store();
         let mut values = vec![None; keys.len()];
         let mut jobs = Vec::new();
         for (at, key) in keys.iter().enumerate() {
@@ -404,7 +435,7 @@ impl Driver {
             return drop(reply.send(Response::Error(Error::invalid("the cursor is not one that a scan gave"))));
         };
         let epoch = self.epoch();
-        let job = self.leading().store.scan_job(cursor, (request.limit as usize).clamp(1, limits::SCAN_RECORDS_MAX));
+        let job = self.leading().store().scan_job(cursor, (request.limit as usize).clamp(1, limits::SCAN_RECORDS_MAX));
         self.beside("scan", async move { Event::Scanned { epoch, wall_ms, scanned: job.run().await, reply } });
     }
 
@@ -413,15 +444,15 @@ impl Driver {
         &mut self,
         epoch: Epoch,
         wall_ms: u64,
-        scanned: Result<StoreScanned, storage::StorageError>,
+        scanned: Result<StoreScanned, StorageError>,
         reply: Reply,
     ) {
         let salt = self.info.spec.salt;
-        let Role::Leading(leading) = &self.role else { return drop(reply.send(fenced())) };
+        let Role::Leading(leading) = &mut self.role else { return drop(reply.send(fenced())) };
         let response = match scanned {
             Ok(_) if leading.settles_since > epoch => fenced(),
             Ok(scanned) => {
-                let page = leading.store.finish_scan(scanned);
+                let page = leading.store().finish_scan(scanned);
                 let user = |key: Bytes| match salt {
                     Some(salt) => salt.user_key(&key).map_or(key.clone(), |user| key.slice_ref(user)),
                     None => key,
@@ -517,7 +548,7 @@ impl Driver {
         if let Some(outcomes) = frame.sessions.get(&(id.session, id.number)) {
             return Some((None, Response::Written(outcomes.clone())));
         }
-        match self.leading().store.sessions().check(id.session, id.number) {
+        match self.leading().store().sessions().check(id.session, id.number) {
             Seen::New => None,
             // What it came to may not be committed yet.
             Seen::Done(outcome) => Some((Some(self.leading().waiting_for()), decode_outcomes(&outcome))),
@@ -566,7 +597,7 @@ impl Driver {
     /// The newest value of a key, committed or not.
     async fn newest(&mut self, key: &Bytes) -> Result<Option<Bytes>, Error> {
         let wall_ms = self.region_time();
-        match self.leading().store.get(key, View::Latest) {
+        match self.leading().store().get(key, View::Latest) {
             Lookup::Ready(entry) => Ok(live(entry, wall_ms)),
             Lookup::Read(job) => match job.run().await {
                 Ok(entry) => Ok(live(entry, wall_ms)),
@@ -587,7 +618,7 @@ impl Driver {
         match log.append(epoch, wall_ms, &records) {
             Ok(appended) => {
                 let leading = self.leading();
-                leading.store.appended(&appended);
+                leading.store().appended(&appended);
                 self.hold_answers(appended.end.mark.seqno, frame.answers);
                 let now = self.context.now();
                 let mut actions = Vec::new();
@@ -737,8 +768,7 @@ fn decode_cursor(bytes: &[u8], epoch: Epoch) -> Option<ScanCursor> {
     }
 }
 
-fn storage_error(error: &storage::StorageError) -> Error {
-    use storage::StorageError;
+fn storage_error(error: &StorageError) -> Error {
     let code = match error {
         StorageError::Corrupt { .. } => ErrorCode::Corrupt,
         StorageError::Full { .. } => ErrorCode::Full,

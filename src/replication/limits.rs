@@ -12,6 +12,8 @@ pub const CHUNK_BYTES_MAX: usize = 1 << 20;
 pub const WAITING_WRITES_MAX: usize = 65_536;
 /// Records that may be on their way to a follower, unacknowledged.
 pub const IN_FLIGHT_RECORDS_MAX: u64 = 131_072;
+/// Indexes that one server builds at once.
+pub const INDEX_BUILDS_MAX: usize = 2;
 
 /// Records of one page of a scan.
 pub const SCAN_RECORDS_MAX: usize = 10_000;

@@ -26,8 +26,8 @@ use env::{BoxFuture, Env, Instant, Task};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use storage::{Log, LogOptions, Mark, Scanned, Sealed, Settled, StorageError, Written};
-use tokio::sync::{mpsc, oneshot};
+use storage::{Log, LogOptions, Mark, Scanned, Sealed, Settled, StorageError, Store, Written};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// What all replicas of a server share.
 pub struct Context {
@@ -41,6 +41,8 @@ pub struct Context {
     pub masters: Arc<dyn Masters>,
     /// Little space is left: no write is taken.
     pub disk_full: AtomicBool,
+    /// Turns to build an index, so that a server that takes over many regions at once keeps its memory and processors.
+    pub index_builds: Arc<Semaphore>,
 }
 
 /// The way to other servers: a message may be lost.
@@ -113,6 +115,7 @@ pub(super) enum Event {
     HandOver { epoch: Epoch, to: ServerId },
     Resign,
     Answered { change: Change, answer: Result<ControlResponse, Error> },
+    Built { epoch: Epoch, store: Box<Result<Store, StorageError>> },
     Settled { epoch: Epoch, settled: Settled },
     Scanned { epoch: Epoch, wall_ms: u64, scanned: Result<Scanned, StorageError>, reply: Reply },
     Sealed(Result<Sealed, StorageError>),
@@ -405,6 +408,7 @@ impl Driver {
             Event::HandOver { epoch, to } => self.hand_over(epoch, to).await,
             Event::Resign => self.resign().await,
             Event::Answered { change, answer } => self.answered(change, answer).await,
+            Event::Built { epoch, store } => self.built(epoch, *store).await,
             Event::Settled { epoch, settled } => self.settled(epoch, settled),
             Event::Scanned { epoch, wall_ms, scanned, reply } => self.scanned(epoch, wall_ms, scanned, reply),
             Event::Sealed(sealed) => self.sealed(sealed),

@@ -1,7 +1,8 @@
 //! A store from a log: the index of what is committed from hints, the rest as pending.
 //!
 //! Of each key the record with the highest seqno counts. It is found by the key's 128-bit hash, which hints carry, for a
-//! part of the hashes at a time, so that the memory it takes is bounded and no value is read.
+//! part of the hashes at a time, so that the memory it takes is bounded and no value is read. What computes and does not
+//! read runs beside the tasks ([`env::Env::blocking`]): a server that takes over many regions goes on answering.
 
 use crate::error::StorageError;
 use crate::frame::{Frame, Position};
@@ -52,15 +53,26 @@ impl Build {
         let total: u64 = sources.iter().map(Source::entries).sum();
         let rounds = total.div_ceil(BUILD_ROUND_RECORDS).max(1);
         for round in 0..rounds {
-            let mut newest: env::HashMap<u128, (Seqno, Option<Location>)> = env::HashMap::default();
+            let mut newest = Newest::default();
             for source in &sources {
-                source.hint(&self.shared).await?.collect(&mut newest, |hash| round_of(hash, rounds) == round);
+                let hint = source.hint(&self.shared).await?;
+                newest = self
+                    .beside(move || {
+                        hint.collect(&mut newest, |hash| round_of(hash, rounds) == round);
+                        newest
+                    })
+                    .await?;
             }
-            for (hash, (_, location)) in newest {
-                if let Some(location) = location {
-                    index.insert(hash as u64 & hash_mask, location);
-                }
-            }
+            index = self
+                .beside(move || {
+                    for (hash, (_, location)) in newest {
+                        if let Some(location) = location {
+                            index.insert(hash as u64 & hash_mask, location);
+                        }
+                    }
+                    index
+                })
+                .await?;
         }
         let mut store = Store::new(self.shared.clone(), index, hash_mask, self.committed);
         for source in &sources {
@@ -75,6 +87,11 @@ impl Build {
         Ok(store)
     }
 
+    async fn beside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, StorageError> {
+        let done = self.shared.env.blocking(work).await;
+        done.map_err(|gone| StorageError::io("build the index of", &self.shared.dir, std::io::Error::other(gone)))
+    }
+
     async fn sources(&self) -> Result<Vec<Source>, StorageError> {
         let mut sources = Vec::new();
         for &(base, end) in &self.settled {
@@ -83,6 +100,9 @@ impl Build {
         Ok(sources)
     }
 }
+
+/// Of each key, the newest record.
+type Newest = env::HashMap<u128, (Seqno, Option<Location>)>;
 
 /// Spreads the hashes evenly; by their upper bits, as indexes use the lower.
 fn round_of(hash: u128, rounds: u64) -> u64 {
@@ -129,7 +149,7 @@ impl Source {
 
 impl Hint {
     /// Keeps of each key the newest record.
-    fn collect(&self, newest: &mut env::HashMap<u128, (Seqno, Option<Location>)>, in_round: impl Fn(u128) -> bool) {
+    fn collect(&self, newest: &mut Newest, in_round: impl Fn(u128) -> bool) {
         for entry in self.entries().filter(|entry| in_round(entry.key_hash)) {
             let location = (!entry.tombstone).then_some(entry.location);
             let kept = newest.entry(entry.key_hash).or_insert((entry.seqno, location));

@@ -32,6 +32,7 @@ use bytes::Bytes;
 use env::Env;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -784,7 +785,11 @@ pub async fn destroy(env: &Env, dir: &str) -> Result<(), StorageError> {
     let disk = env.disk();
     disk.remove_dir(dir).await.map_err(|error| StorageError::io("remove folder", dir, error))?;
     let parent = dir.rsplit_once('/').map_or("", |(parent, _)| parent);
-    state::sync_dir(disk.as_ref(), parent).await
+    match disk.sync_dir(parent).await {
+        // Neither was there.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        synced => synced.map_err(|error| StorageError::io("flush folder", parent, error)),
+    }
 }
 
 #[cfg(test)]

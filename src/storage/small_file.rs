@@ -1,4 +1,4 @@
-//! Small files that are replaced as a whole: who a folder belongs to, a vote, a snapshot.
+//! Small files that are replaced as a whole: who a folder belongs to, a vote, a log that was cut, a snapshot.
 //!
 //! ```text
 //!   0   4  magic, different for each kind of file
@@ -52,13 +52,27 @@ pub fn checksum(header: &[u8], payload: &[u8]) -> u64 {
     hasher.digest()
 }
 
+/// Makes a folder, durably: a file that is durable in a folder that is not would be gone with it.
+pub async fn create_folder(disk: &Arc<dyn Disk>, folder: &str) -> io::Result<()> {
+    disk.create_dir(folder).await?;
+    for (at, _) in folder.rmatch_indices('/') {
+        disk.sync_dir(&folder[..at]).await?;
+    }
+    disk.sync_dir("").await
+}
+
 /// Makes `payload` the content of `folder/name`, durably. Writers of one name take turns.
 pub async fn replace(disk: &Arc<dyn Disk>, folder: &str, name: &str, magic: Magic, payload: &[u8]) -> io::Result<()> {
+    replace_with(disk, folder, name, encode(magic, payload)).await
+}
+
+/// [`replace`] with bytes that need no envelope.
+pub async fn replace_with(disk: &Arc<dyn Disk>, folder: &str, name: &str, bytes: Vec<u8>) -> io::Result<()> {
     let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
     let temporary = format!("{path}.new");
     let file = disk.open(&temporary, OpenMode::Create).await?;
     file.truncate(0).await?;
-    file.write_at(vec![encode(magic, payload).into()], 0).await?;
+    file.write_at(vec![bytes.into()], 0).await?;
     file.sync_data().await?;
     disk.rename(&temporary, &path).await?;
     disk.sync_dir(folder).await

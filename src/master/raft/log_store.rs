@@ -27,7 +27,6 @@
 //!
 //! After a failed write or flush the store answers nothing but errors: Raft stops, and with it this master.
 
-use super::file::{self, corrupt};
 use super::types::{Entry, LogId, Types, Vote};
 use crate::master::limits::{DEAD_BYTES_MAX, FRAME_BYTES_MAX};
 use env::{Disk, Env, File, OpenMode};
@@ -41,6 +40,7 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::RangeBounds;
 use std::sync::{Arc, Mutex, MutexGuard};
+use storage::small_file::{self, corrupt};
 
 const FRAME_MAGIC: [u8; 4] = *b"SRLF";
 const FRAME_HEADER_BYTES: usize = 32;
@@ -115,14 +115,14 @@ impl LogStore {
     /// Opens the log in `folder`, or begins one if there is none.
     pub async fn open(env: &Env, folder: &str) -> io::Result<LogStore> {
         let disk = env.disk().clone();
-        file::create_folder(&disk, folder).await?;
+        small_file::create_folder(&disk, folder).await?;
         let lock = disk.lock(&format!("{folder}/lock")).await?;
         // A process that was killed may have left a renaming that no power loss has tested yet.
         disk.sync_dir(folder).await?;
         let vote = read_vote(&disk, folder).await?;
         let (log_path, durable_path) = (format!("{folder}/log"), format!("{folder}/durable"));
         let durable = read_durable(&disk, &durable_path).await?;
-        let bytes = match file::read_all(&disk, &log_path).await? {
+        let bytes = match small_file::read_all(&disk, &log_path).await? {
             Some(bytes) => bytes,
             None if vote.is_some() || durable.end > 0 => return Err(corrupt(format_args!("{log_path} is gone"))),
             None => begin(&disk, folder).await?,
@@ -178,7 +178,7 @@ impl LogStore {
             bytes.extend_from_slice(&encode_frame(generation, number as u64, frame));
         }
         let end = bytes.len() as u64;
-        file::replace_with(&self.shared.disk, &self.shared.folder, "log", bytes).await?;
+        small_file::replace_with(&self.shared.disk, &self.shared.folder, "log", bytes).await?;
         writer.log = self.shared.disk.open(&format!("{}/log", self.shared.folder), OpenMode::Write).await?;
         (writer.generation, writer.next, writer.end) = (generation, frames.len() as u64, end);
         writer.broken = false;
@@ -217,19 +217,19 @@ impl Writer {
     async fn note(&self, committed: Option<LogId>) -> io::Result<()> {
         let durable = Durable { generation: self.generation, end: self.end, committed };
         let payload = postcard::to_stdvec(&durable).map_err(io::Error::other)?;
-        self.durable.write_at(vec![file::encode(DURABLE_MAGIC, &payload).into()], 0).await
+        self.durable.write_at(vec![small_file::encode(DURABLE_MAGIC, &payload).into()], 0).await
     }
 }
 
 async fn read_vote(disk: &Arc<dyn Disk>, folder: &str) -> io::Result<Option<Vote>> {
-    let payload = file::read(disk, &format!("{folder}/vote"), VOTE_MAGIC).await?;
+    let payload = small_file::read(disk, &format!("{folder}/vote"), VOTE_MAGIC).await?;
     payload.map(|payload| postcard::from_bytes(&payload).map_err(corrupt)).transpose()
 }
 
 /// An unreadable note says nothing.
 async fn read_durable(disk: &Arc<dyn Disk>, path: &str) -> io::Result<Durable> {
-    let bytes = file::read_all(disk, path).await?.unwrap_or_default();
-    let payload = file::decode(DURABLE_MAGIC, &bytes);
+    let bytes = small_file::read_all(disk, path).await?.unwrap_or_default();
+    let payload = small_file::decode(DURABLE_MAGIC, &bytes);
     Ok(payload.and_then(|payload| postcard::from_bytes(payload).ok()).unwrap_or_default())
 }
 
@@ -237,7 +237,7 @@ async fn read_durable(disk: &Arc<dyn Disk>, path: &str) -> io::Result<Durable> {
 async fn begin(disk: &Arc<dyn Disk>, folder: &str) -> io::Result<Vec<u8>> {
     let payload = postcard::to_stdvec(&Frame::Begin { purged: None }).map_err(io::Error::other)?;
     let bytes = encode_frame(1, 0, &payload);
-    file::replace_with(disk, folder, "log", bytes.clone()).await?;
+    small_file::replace_with(disk, folder, "log", bytes.clone()).await?;
     Ok(bytes)
 }
 
@@ -247,7 +247,7 @@ fn encode_frame(generation: u64, number: u64, payload: &[u8]) -> Vec<u8> {
     bytes.extend_from_slice(&u32::try_from(payload.len()).expect("within FRAME_BYTES_MAX").to_le_bytes());
     bytes.extend_from_slice(&generation.to_le_bytes());
     bytes.extend_from_slice(&number.to_le_bytes());
-    let checksum = file::checksum(&bytes, payload);
+    let checksum = small_file::checksum(&bytes, payload);
     bytes.extend_from_slice(&checksum.to_le_bytes());
     bytes.extend_from_slice(payload);
     bytes
@@ -265,7 +265,7 @@ fn decode_frame(bytes: &[u8]) -> Option<RawFrame<'_>> {
     let number_at = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
     let len = u32::from_le_bytes(header[4..8].try_into().expect("four bytes"));
     let payload = rest.get(..len as usize)?;
-    let good = header[..4] == FRAME_MAGIC && number_at(24) == file::checksum(&header[..24], payload);
+    let good = header[..4] == FRAME_MAGIC && number_at(24) == small_file::checksum(&header[..24], payload);
     good.then(|| RawFrame { generation: number_at(8), number: number_at(16), payload })
 }
 
@@ -380,7 +380,7 @@ impl RaftLogStorage<Types> for LogStore {
         let payload = postcard::to_stdvec(vote).map_err(io::Error::other)?;
         let mut writer = self.shared.writer.lock().await;
         writer.begin_write()?;
-        file::replace(&self.shared.disk, &self.shared.folder, "vote", VOTE_MAGIC, &payload).await?;
+        small_file::replace(&self.shared.disk, &self.shared.folder, "vote", VOTE_MAGIC, &payload).await?;
         writer.broken = false;
         self.memory().vote = Some(*vote);
         Ok(())

@@ -3,7 +3,6 @@
 //! After a restart the catalog is the last snapshot's, and Raft applies again what was committed after it. A snapshot is
 //! one file, `snapshot`, that is replaced as a whole, never by an older one.
 
-use super::file::{self, corrupt};
 use super::types::{LogId, Membership, Snapshot, SnapshotMeta, Types};
 use crate::master::limits::SNAPSHOT_BYTES_MAX;
 use crate::master::state::{Catalog, Outcome};
@@ -15,6 +14,7 @@ use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
+use storage::small_file::{self, corrupt};
 
 const SNAPSHOT_MAGIC: [u8; 4] = *b"SRSN";
 
@@ -79,7 +79,7 @@ impl Machine {
         if payload.len() > SNAPSHOT_BYTES_MAX {
             return Err(io::Error::other(format!("a snapshot of {} bytes", payload.len())));
         }
-        file::replace(&self.shared.disk, &self.shared.folder, "snapshot", SNAPSHOT_MAGIC, &payload).await?;
+        small_file::replace(&self.shared.disk, &self.shared.folder, "snapshot", SNAPSHOT_MAGIC, &payload).await?;
         *on_disk = meta.last_log_id;
         Ok(())
     }
@@ -95,7 +95,7 @@ impl State {
 }
 
 async fn read_snapshot(disk: &Arc<dyn Disk>, folder: &str) -> io::Result<Option<SnapshotFile>> {
-    let payload = file::read(disk, &format!("{folder}/snapshot"), SNAPSHOT_MAGIC).await?;
+    let payload = small_file::read(disk, &format!("{folder}/snapshot"), SNAPSHOT_MAGIC).await?;
     payload.map(|payload| postcard::from_bytes(&payload).map_err(corrupt)).transpose()
 }
 

@@ -10,7 +10,6 @@
 //! The members are a fixed list, given to each at start. Missing on purpose: changing that list, and handing the lead over
 //! before a stop. A master whose folder is lost cannot come back under its number: it could vote twice in one term.
 
-mod file;
 mod log_store;
 mod machine;
 mod network;

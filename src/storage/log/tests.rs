@@ -46,6 +46,13 @@ fn frames_come_back_as_they_were_appended() {
     });
 }
 
+#[test]
+fn a_log_that_is_not_there_is_destroyed() {
+    single(1, |env| async move {
+        crate::destroy(&env, "no/folder").await.expect("nothing to do");
+    });
+}
+
 fn bytes_of(frames: &[Frame]) -> Vec<Bytes> {
     frames.iter().map(|frame| frame.bytes.clone()).collect()
 }

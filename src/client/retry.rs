@@ -2,6 +2,7 @@
 
 use crate::client::error::{ClientError, Failure, Retry};
 use crate::client::limits::{RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
+use crate::protocol::backoff;
 use env::{Env, Instant};
 use std::time::Duration;
 
@@ -58,9 +59,7 @@ fn pause(failed: u32, retry: &Retry, random: u64) -> Duration {
     if retry.is_elsewhere && failed == 0 {
         return Duration::ZERO;
     }
-    let pause = RETRY_PAUSE_MIN.saturating_mul(1 << failed.min(16)).min(RETRY_PAUSE_MAX);
-    let half = pause / 2;
-    half + half.mul_f64(random as f64 / u64::MAX as f64)
+    backoff::pause(failed, RETRY_PAUSE_MIN, RETRY_PAUSE_MAX, random)
 }
 
 #[cfg(test)]
@@ -68,11 +67,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_a_bound() {
+    fn who_is_sent_elsewhere_goes_at_once_the_first_time() {
         let retry = |is_elsewhere| Retry { reason: String::new(), may_have_happened: false, is_elsewhere };
         assert_eq!(pause(0, &retry(true), u64::MAX), Duration::ZERO);
         assert_eq!(pause(0, &retry(false), u64::MAX), RETRY_PAUSE_MIN);
         assert_eq!(pause(1, &retry(true), u64::MAX), 2 * RETRY_PAUSE_MIN);
-        assert_eq!(pause(u32::MAX, &retry(true), 0), RETRY_PAUSE_MAX / 2);
     }
 }

@@ -438,9 +438,14 @@ impl Drop for Waiting {
     }
 }
 
+/// An error's cause, where the error itself says only what was done: our own says that too.
+fn without_context(error: &std::io::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
 async fn open(env: &Env, address: &str, caller: &Caller) -> Result<Connection, ConnectError> {
     let unreachable = |reason: String| ConnectError::Unreachable { address: address.to_owned(), reason };
-    let stream = env.net().connect(address).await.map_err(|error| unreachable(error.to_string()))?;
+    let stream = env.net().connect(address).await.map_err(|error| unreachable(without_context(&error)))?;
     let mut wire = Wire::new(stream, GREETING_BYTES_MAX);
     let welcome = greet(env, &mut wire, caller).await.map_err(|failure| match failure {
         Greeting::Ended(Ended::Malformed(malformed)) => {

@@ -7,6 +7,7 @@
 //! [`connection`] the calling side of one, [`pool`] one for each address. The answering side is
 //! [`crate::frontend::native`]; both stand on [`wire`].
 
+pub mod backoff;
 pub mod codec;
 pub mod connection;
 pub mod handshake;

@@ -5,6 +5,7 @@
 //! in that pause fail at once with the reason of the last failure, and their callers know of other servers or of a pause of
 //! their own.
 
+use crate::protocol::backoff::pause;
 use crate::protocol::codec::Encoder;
 use crate::protocol::connection::{CallError, Caller, ConnectError, Connection, PeerError};
 use crate::protocol::limits::*;
@@ -15,7 +16,6 @@ use env::{Env, Instant};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Connections of one caller. Cloning shares them.
 #[derive(Clone)]
@@ -144,7 +144,7 @@ impl Pool {
             }
             Err(failure) => {
                 let env = &self.inner.env;
-                state.retry_at = env.now() + pause(state.failures, env.random());
+                state.retry_at = env.now() + pause(state.failures, CONNECT_PAUSE_MIN, CONNECT_PAUSE_MAX, env.random());
                 state.failures = state.failures.saturating_add(1);
                 state.last_failure = Some(failure.clone());
             }
@@ -172,25 +172,4 @@ fn queue(waiting: &mut Vec<u8>, message: &PeerMessage) -> Result<(), PeerError> 
         return Err(PeerError::Full);
     }
     Ok(())
-}
-
-/// How long to wait after this many failures and one more.
-fn pause(failures: u32, random: u64) -> Duration {
-    let pause = CONNECT_PAUSE_MIN.saturating_mul(1 << failures.min(16)).min(CONNECT_PAUSE_MAX);
-    let half = pause / 2;
-    half + half.mul_f64(random as f64 / u64::MAX as f64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_double_up_to_a_bound_and_are_half_random() {
-        assert_eq!(pause(0, 0), CONNECT_PAUSE_MIN / 2);
-        assert_eq!(pause(0, u64::MAX), CONNECT_PAUSE_MIN);
-        assert_eq!(pause(1, u64::MAX), CONNECT_PAUSE_MIN * 2);
-        assert_eq!(pause(u32::MAX, u64::MAX), CONNECT_PAUSE_MAX);
-        assert_eq!(pause(u32::MAX, 0), CONNECT_PAUSE_MAX / 2);
-    }
 }

@@ -7,6 +7,7 @@ use crate::shell::args::*;
 use crate::shell::cluster;
 use crate::shell::data::readable;
 use crate::shell::failure::Failure;
+use crate::shell::limits::{TABLE_SERVED_PAUSE, TABLE_SERVED_TIME_MAX};
 use crate::shell::output::{self, count, print, print_json, size};
 use bytes::Bytes;
 use env::Env;
@@ -35,10 +36,34 @@ async fn create(env: &Env, command: &TableCreate) -> Result<(), Failure> {
     let regions = splits.len() as u64 + 1;
     let client = cluster::connect(env, &command.connection).await?;
     client.create_table(command.name.clone(), spec, splits).await?;
+    until_served(env, &client, &command.name).await?;
     if command.output.json {
         return describe_to(&client, &command.name, true).await;
     }
     Ok(print(format_args!("created {}: {}, factor {}\n", command.name, count(regions, "region"), command.factor))?)
+}
+
+/// Waits until every region of a new table is served by as many replicas as there are servers for: whoever reads "created" may
+/// go on. A cluster that is not well does not make the table any less created.
+async fn until_served(env: &Env, client: &Client, name: &TableName) -> Result<(), Failure> {
+    let deadline = env.now() + TABLE_SERVED_TIME_MAX;
+    loop {
+        let status = client.status().await?;
+        let alive = status.servers.iter().filter(|server| server.alive).count();
+        let Some(table) = status.tables.iter().find(|table| table.name == *name) else { return Ok(()) };
+        let is_full = table.under_replicated == 0 || alive < usize::from(table.spec.factor);
+        if table.unavailable == 0 && is_full {
+            return Ok(());
+        }
+        if env.now() >= deadline {
+            let (unavailable, short) = (table.unavailable, table.under_replicated);
+            eprintln!(
+                "{name} is created, but {unavailable} of its regions are not served yet, {short} not by all replicas"
+            );
+            return Ok(());
+        }
+        env.sleep(TABLE_SERVED_PAUSE).await;
+    }
 }
 
 /// Where the table is cut, sorted.

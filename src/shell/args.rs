@@ -408,9 +408,11 @@ pub struct Append {
 /// Write a file's records into a table
 ///
 /// Lines that are no records are reported and skipped. An import that stopped may be run again from the start: writing a
-/// record twice is the same as writing it once. Of lines with the same key the last wins.
+/// record twice is the same as writing it once. Of lines with the same key the last wins. With --check nothing is written:
+/// each record is read by its key, and one that is missing or has another value is a line in error.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  steadfast import demo:users --format tsv users.tsv\n  \
+    steadfast import demo:users --format tsv users.tsv --check\n  \
     zcat users.jsonl.gz | steadfast import demo:users --format jsonl --errors-file wrong.txt")]
 pub struct Import {
     /// NAMESPACE:TABLE
@@ -422,13 +424,16 @@ pub struct Import {
     /// How records are written
     #[arg(long, value_enum)]
     pub format: Format,
+    /// Write nothing: compare the file with the table, record by record
+    #[arg(long)]
+    pub check: bool,
     /// Stop when more lines than this are in error
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub errors_max: u64,
     /// Write each line in error to this file: its number, what is wrong, its content, with tabs between
     #[arg(long, value_name = "FILE")]
     pub errors_file: Option<PathBuf>,
-    /// Stop when nothing could be written for this long
+    /// Stop when nothing could be written (or read) for this long
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = config::duration)]
     pub patience: Duration,
     #[command(flatten)]

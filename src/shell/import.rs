@@ -1,9 +1,10 @@
 //! `steadfast import`: a file's records into a table.
 //!
 //! A record's life: a thread reads and parses lines into chunks ([`read`]); the main task deals their records to lanes by
-//! a hash of the key; a lane gathers a batch and writes it, which the client tries for as long as `--patience` allows. A lane has one batch on its way, so of two lines with one key the later wins, while the
-//! lanes together keep the cluster busy. Everything between the thread and the lanes is bounded, so the file's size does
-//! not matter.
+//! a hash of the key; a lane gathers a batch and writes it, which the client tries for as long as `--patience` allows. A
+//! lane has one batch on its way, so of two lines with one key the later wins, while the lanes together keep the cluster
+//! busy. Everything between the thread and the lanes is bounded, so the file's size does not matter. With `--check` a lane
+//! reads its batch by key instead, and compares.
 //!
 //! Each record is put, so an import that stopped, at whatever line, is simply run again.
 //!
@@ -40,6 +41,7 @@ struct Numbered {
 struct Shared {
     env: Env,
     table: Table,
+    check: bool,
     progress: Progress,
     totals: Mutex<Totals>,
     report: Mutex<Report>,
@@ -73,6 +75,7 @@ pub async fn run(env: &Env, command: &Import) -> Result<(), Failure> {
     let shared = Arc::new(Shared {
         env: env.clone(),
         table,
+        check: command.check,
         progress: Progress::new(env, "records", Total::Bytes(input.len)),
         totals: Mutex::default(),
         report: Mutex::new(Report::new(command.errors_max, command.errors_file.as_deref())?),
@@ -84,7 +87,12 @@ pub async fn run(env: &Env, command: &Import) -> Result<(), Failure> {
     let reported = shared.report().finish();
     imported?;
     reported?;
-    shared.summarize(command.output.json)
+    shared.summarize(command.output.json)?;
+    let errors = shared.totals().shown.errors;
+    match command.check && errors > 0 {
+        true => Err(Failure::Failed(format!("{} not in the table as the file has them", count(errors, "line")))),
+        false => Ok(()),
+    }
 }
 
 async fn show(shared: Arc<Shared>) {
@@ -146,7 +154,7 @@ impl Shared {
         let totals = self.totals();
         let silence = totals.last_written.map(|last| self.env.now().since(last));
         let waiting = silence.filter(|silence| *silence > IMPORT_SILENCE_SHOWN);
-        let waiting = waiting.map(|silence| format!("nothing was written for {} s", silence.as_secs()));
+        let waiting = waiting.map(|silence| format!("no answer for {} s", silence.as_secs()));
         State { waiting, ..totals.shown.clone() }
     }
 
@@ -183,7 +191,8 @@ impl Shared {
         let elapsed = self.progress.elapsed();
         let wait = totals.longest_wait;
         self.progress.note(&format!(
-            "imported {} ({}) in {:.1} s, {}/s, longest wait {:.1} s; {} in error",
+            "{} {} ({}) in {:.1} s, {}/s, longest wait {:.1} s; {} in error",
+            if self.check { "checked" } else { "imported" },
             count(records, "record"),
             size(bytes),
             elapsed.as_secs_f64(),

@@ -21,6 +21,10 @@ pub const LISTENER_TIME_MAX: Duration = Duration::from_millis(500);
 /// A clean stop that takes longer is given up, unless the settings say otherwise.
 pub const STOP_TIME_MAX: Duration = Duration::from_secs(30);
 
+/// How long the maker of a table waits for its regions to be served.
+pub const TABLE_SERVED_TIME_MAX: Duration = Duration::from_secs(30);
+pub const TABLE_SERVED_PAUSE: Duration = Duration::from_millis(50);
+
 /// Records written with one call, and their bytes.
 pub const IMPORT_BATCH_RECORDS_MAX: usize = 1000;
 pub const IMPORT_BATCH_BYTES_MAX: usize = 4 << 20;

@@ -41,7 +41,7 @@ impl Lanes {
         }
     }
 
-    /// Completes when all that was given has been written, or the import has been stopped.
+    /// Completes when all that was given has been written (or compared), or the import has been stopped.
     pub async fn finish(self) {
         for lane in self.lanes {
             lane.finish().await;
@@ -60,7 +60,10 @@ impl Lane {
                 if shared.is_stopped() {
                     return;
                 }
-                shared.write(batch).await;
+                match shared.check {
+                    true => shared.compare(batch).await,
+                    false => shared.write(batch).await,
+                }
             }
         });
         Lane { batch: Batch::new(), batch_bytes: 0, batches, writing }
@@ -103,6 +106,30 @@ impl Shared {
         }
         if written > 0 {
             self.wrote(written, self.env.now().since(begun));
+        }
+    }
+
+    /// Reads the batch by key.
+    async fn compare(&self, batch: Batch) {
+        let begun = self.env.now();
+        let keys = batch.iter().map(|numbered| numbered.record.key.clone()).collect();
+        let values = match self.table.batch_get(keys).await {
+            Ok(values) => values,
+            Err(error) => {
+                let line = batch.first().map_or(0, |numbered| numbered.line);
+                return self.stop(Failure::Failed(format!("records from line {line} on could not be read: {error}")));
+            }
+        };
+        self.wrote(batch.len() as u64, self.env.now().since(begun));
+        for (Numbered { line, record }, value) in batch.iter().zip(values) {
+            match value {
+                None => self.wrong_line(*line, "the table has no such record", &record.key),
+                Some(value) if value != record.value => {
+                    let why = "the table has another value (that of a later line with this key, perhaps)";
+                    self.wrong_line(*line, why, &record.key);
+                }
+                Some(_) => {}
+            }
         }
     }
 

@@ -27,6 +27,7 @@ mod error;
 mod file;
 mod harness;
 mod limits;
+mod memory;
 mod net;
 mod operation;
 #[cfg(target_os = "linux")]
@@ -37,6 +38,7 @@ mod threads;
 mod user;
 
 pub use harness::{Stopwatch, on_thread, random_u64, stopwatch};
+pub use memory::Pages;
 pub use user::{read_user_file, shutdown_signal, user_input, user_input_len, user_output, write_user_file};
 
 use crate::{Disk, Env, Parts, Rng};

@@ -1,0 +1,122 @@
+//! Memory that comes from the system page by page and goes back to it at once.
+//!
+//! An allocator keeps what is freed for later, and grows a vector by copying it. What is large, grows in steps and must
+//! shrink in fact (an index) takes its memory from here: pages read as zeros, cost nothing until they are written, and
+//! leave the process when they are dropped.
+//!
+//! Elsewhere than on Linux, and under miri, a vector stands in: the same contents, given back when the allocator likes.
+
+#![allow(unsafe_code)]
+
+use std::ops::{Deref, DerefMut};
+
+/// A run of 64-bit words, zero at first.
+pub struct Pages {
+    memory: system::Memory,
+}
+
+impl Pages {
+    /// # Panics
+    /// If the system has no memory left, as allocations do.
+    pub fn new(words: usize) -> Pages {
+        assert!(words > 0, "no pages asked for");
+        Pages { memory: system::Memory::new(words) }
+    }
+}
+
+impl Deref for Pages {
+    type Target = [u64];
+
+    fn deref(&self) -> &[u64] {
+        self.memory.words()
+    }
+}
+
+impl DerefMut for Pages {
+    fn deref_mut(&mut self) -> &mut [u64] {
+        self.memory.words_mut()
+    }
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+mod system {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    use std::ptr::NonNull;
+
+    pub(super) struct Memory {
+        start: NonNull<u64>,
+        words: usize,
+    }
+
+    // SAFETY: the mapping belongs to this value alone, and is lent out only through `&self` and `&mut self`.
+    unsafe impl Send for Memory {}
+    // SAFETY: as above.
+    unsafe impl Sync for Memory {}
+
+    impl Memory {
+        pub(super) fn new(words: usize) -> Memory {
+            let bytes = words.checked_mul(8).expect("fits the address space");
+            let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+            // SAFETY: a new anonymous mapping at an address of the kernel's choice touches nothing that exists.
+            let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) };
+            let start = mapped.unwrap_or_else(|error| panic!("mapping {bytes} bytes of memory: {error}"));
+            Memory { start: NonNull::new(start.cast()).expect("a mapping is not at address 0"), words }
+        }
+
+        pub(super) fn words(&self) -> &[u64] {
+            // SAFETY: `words` words from `start`, which is aligned to a page, are mapped until `drop`; any bits are a u64.
+            unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+        }
+
+        pub(super) fn words_mut(&mut self) -> &mut [u64] {
+            // SAFETY: as in `words`, and `&mut self` says that nobody else has a reference into it.
+            unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.words) }
+        }
+    }
+
+    impl Drop for Memory {
+        fn drop(&mut self) {
+            // SAFETY: what `new` mapped, with the same length; no reference outlives this value.
+            let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.words * 8) };
+            debug_assert!(unmapped.is_ok(), "unmapping what was mapped: {unmapped:?}");
+        }
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+mod system {
+    pub(super) struct Memory {
+        words: Vec<u64>,
+    }
+
+    impl Memory {
+        pub(super) fn new(words: usize) -> Memory {
+            Memory { words: vec![0; words] }
+        }
+
+        pub(super) fn words(&self) -> &[u64] {
+            &self.words
+        }
+
+        pub(super) fn words_mut(&mut self) -> &mut [u64] {
+            &mut self.words
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_zero_at_first_and_keep_what_is_written() {
+        for words in [1, 511, 1 << 17] {
+            let mut pages = Pages::new(words);
+            assert_eq!(pages.len(), words);
+            assert!(pages.iter().all(|&word| word == 0));
+            pages[words - 1] = u64::MAX;
+            pages[0] ^= 5;
+            assert_eq!(pages[words - 1] | 5, u64::MAX);
+        }
+    }
+}

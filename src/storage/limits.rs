@@ -30,6 +30,15 @@ pub const BUILD_ROUND_RECORDS: u64 = 4 << 20;
 /// Records moved from pending into the index by one settling.
 pub const SETTLE_RECORDS_MAX: usize = 1024;
 
+/// Hash bits that an index has at least: reads of absent keys find something by chance once in 2^30 / keys.
+pub const INDEX_HASH_BITS_MIN: u32 = 30;
+/// Bits by which an index names a page of the log, 64 GiB of them at 512 bytes.
+pub const INDEX_LOCATION_BITS: u32 = 27;
+/// An index knows of a record which stretch of 2^9 bytes it begins in, which is what devices read at least.
+pub const INDEX_GRANULE_BITS: u32 = 9;
+/// Lookups whose waits for memory overlap.
+pub const INDEX_BATCH: usize = 32;
+
 /// Sessions remembered for each region; the one idle for longest is forgotten first.
 pub const SESSIONS_MAX: usize = 65_536;
 /// Outcomes remembered for each session; the oldest is forgotten first.

@@ -21,6 +21,7 @@ use crate::files::{FileCache, SegmentHandle};
 use crate::frame::{FRAME_HEADER_LEN, Frame, FrameError, FrameHeader, Position, Stamp};
 use crate::hint::Hint;
 use crate::ids::{Epoch, Mark, RegionId, SegmentId, Seqno};
+use crate::index::HashHeap;
 use crate::limits::*;
 use crate::record::Record;
 use crate::recovery::{self, Survey};
@@ -45,11 +46,18 @@ pub struct LogOptions {
     pub segment_bytes: u64,
     /// Shared by the regions of a node.
     pub files: Arc<FileCache>,
+    /// Where the regions' indexes lie, shared likewise.
+    pub heap: HashHeap,
 }
 
 impl LogOptions {
     pub fn new(cluster: u128) -> LogOptions {
-        LogOptions { cluster, segment_bytes: SEGMENT_BYTES_DEFAULT, files: FileCache::new(OPEN_FILES_MAX) }
+        LogOptions {
+            cluster,
+            segment_bytes: SEGMENT_BYTES_DEFAULT,
+            files: FileCache::new(OPEN_FILES_MAX),
+            heap: HashHeap::default(),
+        }
     }
 }
 
@@ -105,18 +113,20 @@ pub(crate) struct Shared {
     pub(crate) dir: String,
     pub(crate) identity: Identity,
     pub(crate) files: Arc<FileCache>,
+    pub(crate) heap: HashHeap,
     /// A write or a flush failed, or was abandoned half way: what the disk holds is unknown.
     pub(crate) fenced: AtomicBool,
     pub(crate) handles: RwLock<BTreeMap<SegmentId, Arc<SegmentHandle>>>,
 }
 
 impl Shared {
-    pub(crate) fn new(env: &Env, dir: &str, identity: Identity, files: Arc<FileCache>) -> Arc<Shared> {
+    pub(crate) fn new(env: &Env, dir: &str, identity: Identity, files: Arc<FileCache>, heap: HashHeap) -> Arc<Shared> {
         Arc::new(Shared {
             env: env.clone(),
             dir: dir.to_owned(),
             identity,
             files,
+            heap,
             fenced: AtomicBool::new(false),
             handles: RwLock::default(),
         })
@@ -207,7 +217,7 @@ impl Log {
                 "segments of {segment_bytes} bytes, {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX} are allowed"
             )));
         }
-        let shared = Shared::new(env, dir, Identity { cluster: options.cluster, region }, options.files);
+        let shared = Shared::new(env, dir, Identity { cluster: options.cluster, region }, options.files, options.heap);
         let (recovered, recovery) = recovery::recover(shared).await?;
         Ok((Log::from_recovered(recovered, segment_bytes), recovery))
     }

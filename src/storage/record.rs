@@ -185,19 +185,10 @@ impl<'a> Record<'a> {
 
     /// Reads the record that `bytes` begins with, and its length, without looking at the checksum.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<(Record<'a>, usize), &'static str> {
-        if bytes.len() < RECORD_LEN_MIN {
-            return Err("record is cut short");
-        }
-        let (kind, flags) = (bytes[4], bytes[5]);
-        let key_len = u16::from_le_bytes([bytes[6], bytes[7]]) as usize + 1;
-        let value_len = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]) as usize;
-        let expiry_len = if flags & FLAG_EXPIRY != 0 { EXPIRY_LEN } else { 0 };
+        let Shape { kind, expiry_len, key_len, value_len } = Shape::peek(bytes)?;
         let key_start = RECORD_HEADER_LEN + expiry_len;
         let len = key_start + key_len + value_len;
-        if flags & !FLAG_EXPIRY != 0 || (kind != KIND_PUT && flags != 0) {
-            return Err("record has unknown flags");
-        }
-        if value_len > VALUE_BYTES_MAX || len > bytes.len() {
+        if len > bytes.len() {
             return Err("record is longer than what holds it");
         }
         let key = &bytes[key_start..key_start + key_len];
@@ -220,17 +211,54 @@ impl<'a> Record<'a> {
         Ok((record, len))
     }
 
-    /// Reads a record that fills `bytes` and was read from `location`, if its checksum says that it belongs there.
-    pub(crate) fn read(bytes: &'a [u8], seeds: &Seeds, location: Location) -> Result<Record<'a>, &'static str> {
+    /// Reads the record that `bytes` begins with, and its length, if its checksum says that it belongs to that offset.
+    pub(crate) fn read(bytes: &'a [u8], seeds: &Seeds, offset: u64) -> Result<(Record<'a>, usize), &'static str> {
         let (record, len) = Record::parse(bytes)?;
-        if len != bytes.len() {
-            return Err("record has another length than its location says");
-        }
-        let checksum = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        if seeds.sum32(&bytes[4..], location.offset) != checksum {
+        if seeds.sum32(&bytes[4..len], offset) != u32_at(bytes, 0) {
             return Err("record's checksum is wrong");
         }
-        Ok(record)
+        Ok((record, len))
+    }
+}
+
+/// What a record's header says, whether or not it is one.
+pub(crate) struct Shape {
+    pub(crate) kind: u8,
+    expiry_len: usize,
+    pub(crate) key_len: usize,
+    value_len: usize,
+}
+
+impl Shape {
+    /// An error if no record begins so.
+    pub(crate) fn peek(bytes: &[u8]) -> Result<Shape, &'static str> {
+        if bytes.len() < RECORD_LEN_MIN {
+            return Err("record is cut short");
+        }
+        let (kind, flags) = (bytes[4], bytes[5]);
+        let key_len = u16::from_le_bytes([bytes[6], bytes[7]]) as usize + 1;
+        let value_len = u32_at(bytes, 8) as usize;
+        if flags & !FLAG_EXPIRY != 0 || (kind != KIND_PUT && flags != 0) {
+            return Err("record has unknown flags");
+        }
+        if value_len > VALUE_BYTES_MAX {
+            return Err("record is longer than what holds it");
+        }
+        if !(KIND_PUT..=KIND_CONTROL).contains(&kind) {
+            return Err("record is of no known kind");
+        }
+        let expiry_len = if flags & FLAG_EXPIRY != 0 { EXPIRY_LEN } else { 0 };
+        Ok(Shape { kind, expiry_len, key_len, value_len })
+    }
+
+    /// Where the key begins in the record.
+    pub(crate) fn key_start(&self) -> usize {
+        RECORD_HEADER_LEN + self.expiry_len
+    }
+
+    /// Of the whole record.
+    pub(crate) fn len(&self) -> usize {
+        self.key_start() + self.key_len + self.value_len
     }
 }
 

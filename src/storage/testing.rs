@@ -11,7 +11,7 @@ pub(crate) const DIR: &str = "regions/7";
 
 /// Segments so small that a few frames fill one.
 pub(crate) fn options() -> LogOptions {
-    LogOptions { cluster: CLUSTER, segment_bytes: 2048, files: FileCache::new(3) }
+    LogOptions { segment_bytes: 2048, files: FileCache::new(3), ..LogOptions::new(CLUSTER) }
 }
 
 pub(crate) async fn try_open(env: &Env) -> Result<(Log, Recovery), StorageError> {

@@ -8,6 +8,7 @@ use crate::files::FileCache;
 use crate::frame::{Frame, Position};
 use crate::hint::Hint;
 use crate::ids::{Epoch, Mark, RegionId, Seqno};
+use crate::index::HashHeap;
 use crate::limits::OPEN_FILES_MAX;
 use crate::log::{Log, Shared, read_frames};
 use crate::record::Record;
@@ -49,7 +50,7 @@ pub async fn verify(env: &Env, dir: &str) -> Result<Report, StorageError> {
     let bytes = bytes.ok_or_else(|| StorageError::corrupt(&path, 0, "state file is missing"))?;
     let (_, identity, _) = State::decode(&bytes, &path)?;
     let state = State::load(disk, dir, &identity).await?.expect("read above");
-    let shared = Shared::new(env, dir, identity, FileCache::new(OPEN_FILES_MAX));
+    let shared = Shared::new(env, dir, identity, FileCache::new(OPEN_FILES_MAX), HashHeap::default());
     let mut report = Report { cluster: identity.cluster, region: identity.region, ..Report::default() };
     match check(&shared, state, &mut report).await {
         Err(StorageError::Io { doing, path, source }) => Err(StorageError::Io { doing, path, source }),

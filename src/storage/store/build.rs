@@ -21,6 +21,8 @@ use std::sync::Arc;
 pub(crate) struct Build {
     shared: Arc<Shared>,
     committed: Seqno,
+    /// Where the settled segments end.
+    cut: Position,
     /// Segments up to the commit point: the mark before each, and its end.
     settled: Vec<(Mark, Position)>,
     /// Written frames after it: where they begin and end in each segment.
@@ -44,37 +46,44 @@ impl Build {
                 tail.push((if segment.base.seqno < cut.mark.seqno { cut_here } else { start }, end));
             }
         }
-        Build { shared: log.shared.clone(), committed: log.committed(), settled, tail, unwritten: log.unwritten() }
+        Build { shared: log.shared.clone(), committed: log.committed(), cut, settled, tail, unwritten: log.unwritten() }
     }
 
     /// `hash_mask` says which bits of a key's hash the index sees.
-    pub(crate) async fn run(self, mut index: Box<dyn Index>, hash_mask: u64) -> Result<Store, StorageError> {
+    pub(crate) async fn run(self, index: Box<dyn Index>, hash_mask: u64) -> Result<Store, StorageError> {
+        let settled = (self.cut.segment, self.cut.offset);
+        let mut store = Store::new(self.shared.clone(), index, hash_mask, self.committed, settled);
         let sources = self.sources().await?;
         let total: u64 = sources.iter().map(Source::entries).sum();
         let rounds = total.div_ceil(BUILD_ROUND_RECORDS).max(1);
         for round in 0..rounds {
+            let round = Round { number: round, rounds, mask: store.index.hash_mask() & hash_mask };
             let mut newest = Newest::default();
             for source in &sources {
                 let hint = source.hint(&self.shared).await?;
                 newest = self
                     .beside(move || {
-                        hint.collect(&mut newest, |hash| round_of(hash, rounds) == round);
+                        hint.collect(&mut newest, round);
                         newest
                     })
                     .await?;
             }
-            index = self
+            (store, newest) = self
                 .beside(move || {
-                    for (hash, (_, location)) in newest {
-                        if let Some(location) = location {
-                            index.insert(hash as u64 & hash_mask, location);
-                        }
-                    }
-                    index
+                    store.index_newest(&newest);
+                    (store, newest)
                 })
                 .await?;
+            for source in &sources {
+                let hint = source.hint(&self.shared).await?;
+                (store, newest) = self
+                    .beside(move || {
+                        store.bury_others(&newest, &hint, round);
+                        (store, newest)
+                    })
+                    .await?;
+            }
         }
-        let mut store = Store::new(self.shared.clone(), index, hash_mask, self.committed);
         for source in &sources {
             let hint = source.hint(&self.shared).await?;
             hint.extras().for_each(|(seqno, record)| store.restore(seqno, record));
@@ -101,12 +110,24 @@ impl Build {
     }
 }
 
-/// Of each key, the newest record.
+/// Of each key, the newest record and, unless that is a tombstone, where it lies.
 type Newest = env::HashMap<u128, (Seqno, Option<Location>)>;
 
-/// Spreads the hashes evenly; by their upper bits, as indexes use the lower.
-fn round_of(hash: u128, rounds: u64) -> u64 {
-    (((hash >> 64) as u64 as u128 * rounds as u128) >> 64) as u64
+/// A part of the hashes.
+#[derive(Clone, Copy)]
+struct Round {
+    number: u64,
+    rounds: u64,
+    /// The bits by which the index tells hashes apart: those that it does not fall into the same round.
+    mask: u64,
+}
+
+impl Round {
+    /// By the lowest bits of the hashes first, as indexes are ordered.
+    fn has(&self, hash: u128) -> bool {
+        let place = (hash as u64 & self.mask).reverse_bits();
+        ((place as u128 * self.rounds as u128) >> 64) as u64 == self.number
+    }
 }
 
 /// What is known of a segment: read again for each round if it has a hint, held if the segment itself had to be read.
@@ -149,8 +170,8 @@ impl Source {
 
 impl Hint {
     /// Keeps of each key the newest record.
-    fn collect(&self, newest: &mut Newest, in_round: impl Fn(u128) -> bool) {
-        for entry in self.entries().filter(|entry| in_round(entry.key_hash)) {
+    fn collect(&self, newest: &mut Newest, round: Round) {
+        for entry in self.entries().filter(|entry| round.has(entry.key_hash)) {
             let location = (!entry.tombstone).then_some(entry.location);
             let kept = newest.entry(entry.key_hash).or_insert((entry.seqno, location));
             if kept.0 <= entry.seqno {
@@ -161,6 +182,22 @@ impl Hint {
 }
 
 impl Store {
+    fn index_newest(&mut self, newest: &Newest) {
+        let live = newest.iter().filter_map(|(&key_hash, &(_, location))| Some((self.indexed(key_hash), location?)));
+        let live: Vec<(u64, Location)> = live.collect();
+        self.index.load(&live);
+    }
+
+    /// Sees to the puts that are not the newest of their keys.
+    fn bury_others(&mut self, newest: &Newest, hint: &Hint, round: Round) {
+        for entry in hint.entries().filter(|entry| round.has(entry.key_hash) && !entry.tombstone) {
+            let &(seqno, live) = newest.get(&entry.key_hash).expect("collected before");
+            if seqno != entry.seqno {
+                self.bury(entry.key_hash, entry.location, live);
+            }
+        }
+    }
+
     /// Takes up a session record from before the commit point.
     fn restore(&mut self, seqno: Seqno, record: Record<'_>) {
         if let Record::Session { session, number, floor, outcome } = record {

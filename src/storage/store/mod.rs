@@ -13,11 +13,13 @@
 //! Missing on purpose: cutting a suffix. A primary never cuts its own log; whoever does builds its store anew.
 
 mod build;
+mod graves;
 mod pending;
 mod read;
 mod scan;
 mod sessions;
 mod settle;
+mod stretch;
 
 pub use read::ReadJob;
 pub use scan::{ScanCursor, ScanJob, ScanPage, Scanned};
@@ -26,15 +28,18 @@ pub use settle::{SettleJob, Settled};
 
 use crate::error::StorageError;
 use crate::frame::Frame;
-use crate::ids::Seqno;
-use crate::index::{Candidates, Index, IndexCursor, PlainIndex};
+use crate::ids::{SegmentId, Seqno};
+use crate::index::{Candidate, Candidates, HashIndex, HashOptions, Index, IndexCursor};
 use crate::limits::SETTLE_RECORDS_MAX;
 use crate::log::{Log, Shared};
-use crate::record::Record;
+use crate::record::{Location, Record};
 use build::Build;
 use bytes::Bytes;
-use pending::Pending;
+use graves::Graves;
+use pending::{Pending, Version};
+use read::{Probe, Sight};
 use settle::Change;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A key's value.
@@ -61,6 +66,8 @@ pub enum View {
 }
 
 /// A read's answer, or the way to it.
+// It is looked at at once and not kept: a box would cost each read an allocation for nothing.
+#[allow(clippy::large_enum_variant)]
 pub enum Lookup {
     Ready(Option<Entry>),
     Read(ReadJob),
@@ -71,9 +78,12 @@ pub struct Store {
     index: Box<dyn Index>,
     /// The bits of a key's hash that the index sees; fewer than all only in tests, to make hashes collide.
     hash_mask: u64,
+    graves: Arc<Graves>,
     pending: Pending,
     committed: Seqno,
     appended: Seqno,
+    /// Up to where the log is in the index.
+    settled: (SegmentId, u64),
     /// The last record of the outstanding settling.
     settling: Option<Seqno>,
     sessions: SessionTable,
@@ -83,17 +93,27 @@ impl Store {
     /// Makes the store of a log as it is now. The log may go on meanwhile: frames appended since are then handed over with
     /// [`Store::appended`] in their order.
     pub fn build(log: &Log) -> impl Future<Output = Result<Store, StorageError>> + Send + use<> {
-        Build::new(log).run(Box::new(PlainIndex::default()), u64::MAX)
+        let index = HashIndex::new(&log.shared.heap, HashOptions::default());
+        Build::new(log).run(Box::new(index), u64::MAX)
     }
 
-    fn new(shared: Arc<Shared>, index: Box<dyn Index>, hash_mask: u64, committed: Seqno) -> Store {
+    /// The store of a log up to `settled`, all of which is in the index.
+    fn new(
+        shared: Arc<Shared>,
+        index: Box<dyn Index>,
+        hash_mask: u64,
+        committed: Seqno,
+        settled: (SegmentId, u64),
+    ) -> Store {
         Store {
             shared,
             index,
             hash_mask,
+            graves: Arc::default(),
             pending: Pending::default(),
             committed,
             appended: committed,
+            settled,
             settling: None,
             sessions: SessionTable::default(),
         }
@@ -125,16 +145,32 @@ impl Store {
         if let Some(version) = self.pending.newest(key, limit) {
             return Lookup::Ready(version.entry.clone());
         }
-        let mut candidates = Candidates::default();
-        self.index.lookup(self.hash(key), &mut candidates);
-        if candidates.is_empty() {
+        let probe = self.probe(Bytes::copy_from_slice(key));
+        if probe.wanted().is_none() {
             return Lookup::Ready(None);
         }
-        Lookup::Read(ReadJob::new(self.shared.clone(), key, candidates))
+        Lookup::Read(ReadJob::new(self.sight(), probe))
     }
 
-    fn hash(&self, key: &[u8]) -> u64 {
-        self.shared.identity.key_hash(key) as u64 & self.hash_mask
+    fn probe(&self, key: Bytes) -> Probe {
+        let hash = self.shared.identity.key_hash(&key);
+        let mut candidates = Candidates::default();
+        self.index.lookup(self.indexed(hash), &mut candidates);
+        Probe::new(key, hash, candidates)
+    }
+
+    /// The part of a key's hash that the index is given.
+    fn indexed(&self, key_hash: u128) -> u64 {
+        key_hash as u64 & self.hash_mask
+    }
+
+    fn sight(&self) -> Sight {
+        Sight {
+            shared: self.shared.clone(),
+            mask: self.hash_mask & self.index.hash_mask(),
+            settled: self.settled,
+            graves: self.graves.clone(),
+        }
     }
 
     /// Some committed records to be moved into the index; `None` if there are none, or while a job is outstanding.
@@ -142,40 +178,79 @@ impl Store {
         if self.settling.is_some() {
             return None;
         }
-        let batch: Vec<_> = self.pending.oldest(self.committed, SETTLE_RECORDS_MAX).cloned().collect();
-        let up_to = batch.last()?.0;
-        // Of several changes of a key the last one counts.
-        let last_changes = batch
-            .into_iter()
-            .filter(|(seqno, key)| self.pending.newest(key, up_to).is_some_and(|newest| newest.seqno == *seqno));
-        let changes = last_changes.map(|(seqno, key)| self.change(seqno, key)).collect();
+        let mut changes: BTreeMap<&Bytes, Vec<&Version>> = BTreeMap::new();
+        let mut last = None;
+        for (seqno, key) in self.pending.oldest(self.committed, SETTLE_RECORDS_MAX) {
+            let version = self.pending.version(key, *seqno);
+            changes.entry(key).or_default().push(version);
+            last = Some(version);
+        }
+        let Version { seqno: up_to, location, .. } = *last?;
+        let end = (location.segment, location.offset + location.len as u64);
+        let mut changes: Vec<_> = changes.into_iter().map(|(key, versions)| self.change(key, &versions)).collect();
+        // The index is to see them in the order of the log.
+        changes.sort_by_key(|(seqno, _)| *seqno);
+        let changes = changes.into_iter().map(|(_, change)| change).collect();
         self.settling = Some(up_to);
-        Some(SettleJob { shared: self.shared.clone(), changes, up_to, decided: 0 })
+        Some(SettleJob { sight: self.sight(), changes, up_to, end, decided: 0 })
     }
 
-    fn change(&self, seqno: Seqno, key: Bytes) -> Change {
-        let version = self.pending.newest(&key, seqno).expect("it is in order");
-        let hash = self.hash(&key);
-        let mut candidates = Candidates::default();
-        self.index.lookup(hash, &mut candidates);
-        Change::new(key, hash, version.entry.as_ref().map(|_| version.location), candidates)
+    /// Of several changes of a key the last one counts.
+    fn change(&self, key: &Bytes, versions: &[&Version]) -> (Seqno, Change) {
+        let put = |version: &&Version| version.entry.as_ref().map(|_| version.location);
+        let (last, hidden) = versions.split_last().expect("a change is of something");
+        let hidden = hidden.iter().filter_map(put).collect();
+        (last.seqno, Change { probe: self.probe(key.clone()), new: put(last), hidden })
     }
 
     pub fn finish_settle(&mut self, settled: Settled) {
         assert_eq!(self.settling.take(), Some(settled.up_to), "one settling at a time");
-        for Change { hash, old, new, .. } in settled.changes {
-            let done = match (old, new) {
-                (Some(old), Some(new)) => self.index.replace(hash, old, new),
-                (Some(old), None) => self.index.remove(hash, old),
-                (None, Some(new)) => {
-                    self.index.insert(hash, new);
-                    true
-                }
-                (None, None) => true,
-            };
-            assert!(done, "only settling changes the index");
+        for change in settled.changes {
+            self.apply(change);
         }
         self.pending.settled(settled.up_to);
+        self.settled = settled.end;
+    }
+
+    fn apply(&mut self, Change { probe, new, hidden }: Change) {
+        let (key_hash, hash) = (probe.hash, self.indexed(probe.hash));
+        let old = probe.found.map(|hit| (hit.candidate, hit.location));
+        let done = match (old, new) {
+            (Some((old, _)), Some(new)) => self.index.replace(hash, old, new),
+            (Some((old, _)), None) => self.index.remove(hash, old),
+            (None, Some(new)) => {
+                self.index.insert(hash, new);
+                true
+            }
+            (None, None) => true,
+        };
+        assert!(done, "only settling changes the index");
+        if let Some(new) = new.filter(|_| !self.graves.is_empty())
+            && let Some(candidate) = self.candidate_for(hash, new)
+        {
+            Arc::make_mut(&mut self.graves).lift(&candidate, key_hash);
+        }
+        for dead in old.map(|(_, location)| location).into_iter().chain(hidden) {
+            self.bury(key_hash, dead, new);
+        }
+    }
+
+    /// A put of a key is dead, and its live one, if there is one, is `live`. Sees to it that a candidate that covers the
+    /// dead one as well leads nobody to it.
+    fn bury(&mut self, key_hash: u128, dead: Location, live: Option<Location>) {
+        let hash = self.indexed(key_hash);
+        let Some(candidate) = self.candidate_for(hash, dead) else { return };
+        if live.is_some_and(|live| candidate.covers(live)) {
+            self.index.mark_repeated(hash, candidate);
+        } else {
+            Arc::make_mut(&mut self.graves).add(&candidate, key_hash);
+        }
+    }
+
+    fn candidate_for(&self, hash: u64, location: Location) -> Option<Candidate> {
+        let mut candidates = Candidates::default();
+        self.index.lookup(hash, &mut candidates);
+        candidates.iter().find(|candidate| candidate.covers(location))
     }
 
     /// Moves all that is committed into the index.
@@ -188,11 +263,11 @@ impl Store {
 
     /// Reads some `limit` records; see [`scan`] for what a scan promises.
     pub fn scan_job(&self, cursor: ScanCursor, limit: usize) -> ScanJob {
-        let mut job = ScanJob { shared: self.shared.clone(), pending: Vec::new(), locations: Vec::new(), next: None };
+        let mut job = ScanJob { sight: self.sight(), pending: Vec::new(), candidates: Vec::new(), next: None };
         match cursor {
             ScanCursor::Pending(after) => job.next = Some(self.scan_pending(after, limit, &mut job.pending)),
             ScanCursor::Index(cursor) => {
-                job.next = self.index.scan(cursor, limit, &mut job.locations).map(ScanCursor::Index);
+                job.next = self.index.scan(cursor, limit, &mut job.candidates).map(ScanCursor::Index);
             }
         }
         job
@@ -249,7 +324,7 @@ impl Store {
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.index.memory_bytes() + self.pending.bytes() + self.sessions.memory_bytes()
+        self.index.memory_bytes() + self.graves.memory_bytes() + self.pending.bytes() + self.sessions.memory_bytes()
     }
 }
 

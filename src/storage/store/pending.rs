@@ -44,6 +44,13 @@ impl Pending {
         self.versions.get(key)?.iter().rfind(|version| version.seqno <= limit)
     }
 
+    /// The version of a key in [`Pending::oldest`].
+    pub(crate) fn version(&self, key: &[u8], seqno: Seqno) -> &Version {
+        let versions = self.versions.get(key).expect("a key in order has versions");
+        let at = versions.binary_search_by_key(&seqno, |version| version.seqno);
+        &versions[at.expect("it is in order")]
+    }
+
     /// The oldest versions up to `limit`, in log order.
     pub(crate) fn oldest(&self, limit: Seqno, count: usize) -> impl Iterator<Item = &(Seqno, Bytes)> {
         self.order.iter().take(count).take_while(move |(seqno, _)| *seqno <= limit)

@@ -1,37 +1,34 @@
-//! Reading a record that the index points to.
+//! Reading the records that an index may mean.
 
 use crate::error::StorageError;
-use crate::index::Candidates;
+use crate::ids::SegmentId;
+use crate::index::{Candidate, Candidates};
 use crate::log::Shared;
 use crate::record::{Location, Record};
 use crate::store::Entry;
+use crate::store::graves::Graves;
+use crate::store::stretch::{Item, Longer, Stretch};
 use bytes::Bytes;
 use std::sync::Arc;
 
 /// Reads the value of a key from the log. Owns all it needs: it may be spawned, and outlives changes of the store.
 pub struct ReadJob {
-    shared: Arc<Shared>,
-    key: Bytes,
-    candidates: Candidates,
-    /// Candidates that were read and hold another key, or cannot be read.
-    tried: usize,
-    failed: Option<StorageError>,
+    sight: Sight,
+    probe: Probe,
 }
 
 impl ReadJob {
-    pub(crate) fn new(shared: Arc<Shared>, key: &[u8], candidates: Candidates) -> ReadJob {
-        ReadJob { shared, key: Bytes::copy_from_slice(key), candidates, tried: 0, failed: None }
+    pub(crate) fn new(sight: Sight, probe: Probe) -> ReadJob {
+        ReadJob { sight, probe }
     }
 
     /// The value, if reading it does not wait for a device.
     pub fn try_now(&mut self) -> Option<Result<Option<Entry>, StorageError>> {
-        while let Some(location) = self.candidates.get(self.tried) {
-            let read = try_read(&self.shared, location)?;
-            if let Some(entry) = self.look_at(location, read) {
-                return Some(Ok(Some(entry)));
-            }
+        while let Some(wanted) = self.probe.wanted() {
+            let read = try_read(&self.sight.shared, wanted)?;
+            self.probe.look_at(&self.sight, read);
         }
-        Some(self.outcome())
+        Some(self.probe.outcome())
     }
 
     pub async fn run(mut self) -> Result<Option<Entry>, StorageError> {
@@ -39,45 +36,218 @@ impl ReadJob {
             if let Some(outcome) = self.try_now() {
                 return outcome;
             }
-            let location = self.candidates.get(self.tried).expect("one that would have waited");
-            let read = read(&self.shared, location).await;
-            if let Some(entry) = self.look_at(location, read) {
-                return Ok(Some(entry));
-            }
+            let wanted = self.probe.wanted().expect("one that would have waited");
+            let read = read(&self.sight.shared, wanted).await;
+            self.probe.look_at(&self.sight, read);
         }
-    }
-
-    fn look_at(&mut self, location: Location, read: Result<Bytes, StorageError>) -> Option<Entry> {
-        self.tried += 1;
-        let parsed = read.and_then(|bytes| parse(&self.shared, location, bytes));
-        match parsed {
-            Ok((key, entry)) => (key == self.key).then_some(entry),
-            Err(error) => {
-                self.failed = Some(error);
-                None
-            }
-        }
-    }
-
-    /// No candidate holds the key. One that could not be read might be it: that is not "absent".
-    fn outcome(&mut self) -> Result<Option<Entry>, StorageError> {
-        self.failed.take().map_or(Ok(None), Err)
     }
 }
 
-/// The record's bytes, if they can be had at once.
-pub(crate) fn try_read(shared: &Shared, location: Location) -> Option<Result<Bytes, StorageError>> {
-    let handle = shared.handle(location.segment)?;
+/// What a job has to know of the store as it was when the job was made.
+#[derive(Clone)]
+pub(crate) struct Sight {
+    pub(crate) shared: Arc<Shared>,
+    /// The bits of a key's hash that tell candidates apart.
+    pub(crate) mask: u64,
+    /// Up to where the log is in the index. What lies behind is not committed, or is found elsewhere.
+    pub(crate) settled: (SegmentId, u64),
+    pub(crate) graves: Arc<Graves>,
+}
+
+impl Sight {
+    fn settled_in(&self, segment: SegmentId) -> u64 {
+        if segment == self.settled.0 { self.settled.1 } else { u64::MAX }
+    }
+
+    fn hash(&self, key: &[u8]) -> u128 {
+        self.shared.identity.key_hash(key)
+    }
+
+    /// The live records that candidates like this one, `count` of them with that hash, may stand for.
+    pub(crate) fn fitting<'a>(&self, stretch: &Stretch<'a>, hash: u64, count: usize) -> Result<Vec<Item<'a>>, Unfit> {
+        let same_hash = |key: &[u8]| (self.hash(key) as u64 ^ hash) & self.mask == 0;
+        let mut fitting = stretch.fitting(same_hash).map_err(|Longer(len)| Unfit::Longer(len))?;
+        fitting.retain(|item| !self.is_dead(&stretch.candidate, item.record.key().expect("a put")));
+        if fitting.len() < count {
+            return Err(Unfit::Damaged);
+        }
+        if stretch.candidate.repeated {
+            fitting.iter().try_for_each(|item| self.check_newest(stretch, item))?;
+        }
+        Ok(fitting)
+    }
+
+    /// Of a key with several records in the page: that no newer one is hidden by damage.
+    fn check_newest(&self, stretch: &Stretch<'_>, item: &Item<'_>) -> Result<(), Unfit> {
+        match stretch.intact_after(item) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Unfit::Damaged),
+            Err(Longer(len)) => Err(Unfit::Longer(len)),
+        }
+    }
+
+    pub(crate) fn is_dead(&self, candidate: &Candidate, key: &[u8]) -> bool {
+        !self.graves.is_empty() && self.graves.contains(candidate, self.hash(key))
+    }
+
+    pub(crate) fn stretch<'a>(&self, wanted: Wanted, bytes: &'a [u8], seeds: &'a crate::seed::Seeds) -> Stretch<'a> {
+        let settled = self.settled_in(wanted.candidate.segment);
+        Stretch { candidate: wanted.candidate, bytes, asked: wanted.len, seeds, settled }
+    }
+
+    pub(crate) fn damaged(&self, candidate: &Candidate) -> StorageError {
+        let handle = self.shared.add_handle(candidate.segment);
+        StorageError::corrupt(&handle.path, candidate.offset, "not the record that the index points to")
+    }
+}
+
+/// Why records are not those that candidates stand for.
+pub(crate) enum Unfit {
+    /// So many bytes have to be read.
+    Longer(usize),
+    Damaged,
+}
+
+/// A stretch of the log to be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) candidate: Candidate,
+    pub(crate) len: usize,
+}
+
+/// A key that is looked for in one candidate after the other.
+pub(crate) struct Probe {
+    pub(crate) key: Bytes,
+    pub(crate) hash: u128,
+    candidates: Candidates,
+    /// Candidates that stand for other keys, or cannot be read.
+    tried: usize,
+    /// The next one's record is longer than its candidate says.
+    longer: usize,
+    pub(crate) found: Option<Hit>,
+    failed: Option<StorageError>,
+}
+
+/// Where a key's record was found.
+pub(crate) struct Hit {
+    pub(crate) candidate: Candidate,
+    pub(crate) location: Location,
+    pub(crate) entry: Entry,
+}
+
+impl Probe {
+    pub(crate) fn new(key: Bytes, hash: u128, candidates: Candidates) -> Probe {
+        Probe { key, hash, candidates, tried: 0, longer: 0, found: None, failed: None }
+    }
+
+    /// What to read next; `None` if the record is found, or known not to be there.
+    pub(crate) fn wanted(&self) -> Option<Wanted> {
+        if self.found.is_some() {
+            return None;
+        }
+        let candidate = self.candidates.get(self.tried)?;
+        Some(Wanted { candidate, len: self.longer.max(candidate.len as usize) })
+    }
+
+    pub(crate) fn look_at(&mut self, sight: &Sight, read: Result<Bytes, StorageError>) {
+        let wanted = self.wanted().expect("it was read");
+        let judged = read.and_then(|bytes| self.judge(sight, wanted, &bytes));
+        match judged {
+            Ok(Judged::Longer(len)) => {
+                self.longer = len;
+                return;
+            }
+            Ok(Judged::Hit(hit)) => self.found = Some(hit),
+            Ok(Judged::Other) => {}
+            Err(error) => self.failed = Some(error),
+        }
+        self.pass(wanted.candidate);
+    }
+
+    /// Goes on to the next candidate that is not like this one.
+    fn pass(&mut self, done: Candidate) {
+        self.longer = 0;
+        self.tried += 1;
+        let before = |at: usize| (0..at).filter_map(|at| self.candidates.get(at));
+        while let Some(next) = self.candidates.get(self.tried) {
+            if !next.same_place(&done) && !before(self.tried).any(|other| other.same_place(&next)) {
+                break;
+            }
+            self.tried += 1;
+        }
+    }
+
+    fn judge(&self, sight: &Sight, wanted: Wanted, bytes: &Bytes) -> Result<Judged, StorageError> {
+        let candidate = wanted.candidate;
+        let handle = sight.shared.add_handle(candidate.segment);
+        let stretch = sight.stretch(wanted, bytes, &handle.seeds);
+        let judged = self.judge_stretch(sight, &stretch, bytes);
+        match judged {
+            Ok(Some((location, entry))) => Ok(Judged::Hit(Hit { candidate, location, entry })),
+            Ok(None) => Ok(Judged::Other),
+            Err(Unfit::Longer(len)) => Ok(Judged::Longer(len)),
+            Err(Unfit::Damaged) => Err(sight.damaged(&candidate)),
+        }
+    }
+
+    /// The key's live record, if it is here.
+    fn judge_stretch(
+        &self,
+        sight: &Sight,
+        stretch: &Stretch<'_>,
+        bytes: &Bytes,
+    ) -> Result<Option<(Location, Entry)>, Unfit> {
+        let candidate = stretch.candidate;
+        let alike = || self.candidates.iter().filter(|other| other.same_place(&candidate));
+        let newest = stretch.newest(&self.key).map_err(|Longer(len)| Unfit::Longer(len))?;
+        if let Some(item) = newest
+            && let Record::Put { value, expiry_ms, .. } = item.record
+            && candidate.covers(item.location)
+            && !sight.graves.contains(&candidate, self.hash)
+        {
+            if alike().any(|other| other.repeated) {
+                sight.check_newest(stretch, &item)?;
+            }
+            return Ok(Some((item.location, Entry { value: bytes.slice_ref(value), expiry_ms })));
+        }
+        sight.fitting(stretch, self.hash as u64, alike().count())?;
+        Ok(None)
+    }
+
+    /// Once nothing is wanted. A candidate that could not be read might be the key's: that is not "absent".
+    pub(crate) fn outcome(&mut self) -> Result<Option<Entry>, StorageError> {
+        match (self.found.take(), self.failed.take()) {
+            (Some(hit), _) => Ok(Some(hit.entry)),
+            (None, Some(error)) => Err(error),
+            (None, None) => Ok(None),
+        }
+    }
+
+    pub(crate) fn failed(&self) -> Option<&StorageError> {
+        self.failed.as_ref()
+    }
+}
+
+/// What a stretch tells about a key.
+enum Judged {
+    Hit(Hit),
+    Other,
+    Longer(usize),
+}
+
+/// The stretch's bytes, if they can be had at once.
+pub(crate) fn try_read(shared: &Shared, wanted: Wanted) -> Option<Result<Bytes, StorageError>> {
+    let handle = shared.handle(wanted.candidate.segment)?;
     let file = handle.try_file()?;
-    let mut bytes = vec![0; location.len as usize];
-    let read = file.try_read_at(&mut bytes, location.offset)?;
+    let mut bytes = vec![0; wanted.len];
+    let read = file.try_read_at(&mut bytes, wanted.candidate.offset)?;
     let read = read.map_err(|error| StorageError::io("read", &handle.path, error));
     Some(read.map(|read| shortened(bytes, read)))
 }
 
-pub(crate) async fn read(shared: &Shared, location: Location) -> Result<Bytes, StorageError> {
-    let handle = shared.add_handle(location.segment);
-    let (read, bytes) = handle.file().await?.read_at(vec![0; location.len as usize], location.offset).await;
+pub(crate) async fn read(shared: &Shared, wanted: Wanted) -> Result<Bytes, StorageError> {
+    let handle = shared.add_handle(wanted.candidate.segment);
+    let (read, bytes) = handle.file().await?.read_at(vec![0; wanted.len], wanted.candidate.offset).await;
     let read = read.map_err(|error| StorageError::io("read", &handle.path, error))?;
     Ok(shortened(bytes, read))
 }
@@ -85,16 +255,4 @@ pub(crate) async fn read(shared: &Shared, location: Location) -> Result<Bytes, S
 fn shortened(mut bytes: Vec<u8>, len: usize) -> Bytes {
     bytes.truncate(len);
     bytes.into()
-}
-
-/// The key and value of the put that was read from `location`; anything else is corruption, for the index points to puts.
-pub(crate) fn parse(shared: &Shared, location: Location, bytes: Bytes) -> Result<(Bytes, Entry), StorageError> {
-    let handle = shared.add_handle(location.segment);
-    match Record::read(&bytes, &handle.seeds, location) {
-        Ok(Record::Put { key, value, expiry_ms }) => {
-            Ok((bytes.slice_ref(key), Entry { value: bytes.slice_ref(value), expiry_ms }))
-        }
-        Ok(_) => Err(StorageError::corrupt(&handle.path, location.offset, "not the record that the index points to")),
-        Err(what) => Err(StorageError::corrupt(&handle.path, location.offset, what)),
-    }
 }

@@ -5,12 +5,11 @@
 
 use crate::error::StorageError;
 use crate::ids::Seqno;
-use crate::index::IndexCursor;
-use crate::log::Shared;
-use crate::record::Location;
-use crate::store::{Entry, read};
+use crate::index::{Candidate, IndexCursor};
+use crate::record::Record;
+use crate::store::Entry;
+use crate::store::read::{self, Sight, Unfit, Wanted};
 use bytes::Bytes;
-use std::sync::Arc;
 
 /// Where a scan goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +34,10 @@ pub struct ScanPage {
 
 /// Reads a page; finish it with [`crate::Store::finish_scan`].
 pub struct ScanJob {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) sight: Sight,
     pub(crate) pending: Vec<(Bytes, Entry)>,
-    pub(crate) locations: Vec<Location>,
+    /// With what is known of their hashes.
+    pub(crate) candidates: Vec<(u64, Candidate)>,
     pub(crate) next: Option<ScanCursor>,
 }
 
@@ -50,14 +50,49 @@ pub struct Scanned {
 
 impl ScanJob {
     pub async fn run(self) -> Result<Scanned, StorageError> {
-        let mut indexed = Vec::with_capacity(self.locations.len());
-        for location in self.locations {
-            let bytes = match read::try_read(&self.shared, location) {
-                Some(read) => read?,
-                None => read::read(&self.shared, location).await?,
-            };
-            indexed.push(read::parse(&self.shared, location, bytes)?);
+        let mut indexed = Vec::with_capacity(self.candidates.len());
+        let mut rest = self.candidates.as_slice();
+        while let Some(&(hash, candidate)) = rest.first() {
+            // Candidates that are alike stand for as many records: the index gives them one after the other.
+            let alike = |entry: &(u64, Candidate)| entry.0 == hash && entry.1.same_place(&candidate);
+            let count = rest.iter().take_while(|entry| alike(entry)).count();
+            let repeated = rest[..count].iter().any(|(_, candidate)| candidate.repeated);
+            self.read_page(hash, Candidate { repeated, ..candidate }, count, &mut indexed).await?;
+            rest = &rest[count..];
         }
         Ok(Scanned { pending: self.pending, indexed, next: self.next })
+    }
+
+    async fn read_page(
+        &self,
+        hash: u64,
+        candidate: Candidate,
+        count: usize,
+        entries: &mut Vec<(Bytes, Entry)>,
+    ) -> Result<(), StorageError> {
+        let shared = &self.sight.shared;
+        let handle = shared.add_handle(candidate.segment);
+        let mut wanted = Wanted { candidate, len: candidate.len as usize };
+        loop {
+            let bytes = match read::try_read(shared, wanted) {
+                Some(read) => read?,
+                None => read::read(shared, wanted).await?,
+            };
+            let stretch = self.sight.stretch(wanted, &bytes, &handle.seeds);
+            match self.sight.fitting(&stretch, hash, count) {
+                Ok(items) => {
+                    let owned = items.into_iter().filter_map(|item| match item.record {
+                        Record::Put { key, value, expiry_ms } => {
+                            Some((bytes.slice_ref(key), Entry { value: bytes.slice_ref(value), expiry_ms }))
+                        }
+                        _ => None,
+                    });
+                    entries.extend(owned);
+                    return Ok(());
+                }
+                Err(Unfit::Longer(len)) => wanted.len = len,
+                Err(Unfit::Damaged) => return Err(self.sight.damaged(&candidate)),
+            }
+        }
     }
 }

@@ -4,33 +4,28 @@
 //! replaced. That waits for a device, so it is a job: take it, run it, finish it, while the store goes on serving. At most
 //! one job is outstanding, and only settling changes the index, so what a job found is still true when it is finished.
 
-use crate::ids::Seqno;
-use crate::index::Candidates;
-use crate::log::Shared;
+use crate::ids::{SegmentId, Seqno};
 use crate::record::Location;
-use crate::store::read;
-use bytes::Bytes;
-use std::sync::Arc;
+use crate::store::read::{self, Probe, Sight};
 
 pub struct SettleJob {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) sight: Sight,
     pub(crate) changes: Vec<Change>,
     pub(crate) up_to: Seqno,
+    /// Where the last of the records ends.
+    pub(crate) end: (SegmentId, u64),
     /// Changes that are decided.
     pub(crate) decided: usize,
 }
 
 /// The last change of one key in this job.
 pub(crate) struct Change {
-    pub(crate) key: Bytes,
-    pub(crate) hash: u64,
+    /// Looks for what the index holds of the key.
+    pub(crate) probe: Probe,
     /// `None` removes the key.
     pub(crate) new: Option<Location>,
-    /// What the index holds under the hash.
-    pub(crate) candidates: Candidates,
-    /// Which of them is the key's record.
-    pub(crate) old: Option<Location>,
-    tried: usize,
+    /// Puts of the key in this job that the change hides.
+    pub(crate) hidden: Vec<Location>,
 }
 
 /// What a [`SettleJob`] found, for [`crate::Store::finish_settle`].
@@ -38,41 +33,24 @@ pub(crate) struct Change {
 pub struct Settled {
     pub(crate) changes: Vec<Change>,
     pub(crate) up_to: Seqno,
-}
-
-impl Change {
-    pub(crate) fn new(key: Bytes, hash: u64, new: Option<Location>, candidates: Candidates) -> Change {
-        Change { key, hash, new, candidates, old: None, tried: 0 }
-    }
-
-    /// Whether the key's record is found, or known not to be in the index.
-    fn decided(&self) -> bool {
-        self.old.is_some() || self.candidates.get(self.tried).is_none()
-    }
-
-    /// A record that cannot be read stays in the index: if it was this key's, reads find the newer one first.
-    fn look_at(&mut self, shared: &Shared, location: Location, read: Result<Bytes, crate::StorageError>) {
-        self.tried += 1;
-        match read.and_then(|bytes| read::parse(shared, location, bytes)) {
-            Ok((key, _)) if key == self.key => self.old = Some(location),
-            Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "could not read a record that may be overwritten"),
-        }
-    }
+    pub(crate) end: (SegmentId, u64),
 }
 
 impl SettleJob {
     /// Goes as far as it can without waiting for a device; `None` if that is not to the end.
     pub fn try_now(mut self) -> Result<Settled, SettleJob> {
         while let Some(change) = self.changes.get_mut(self.decided) {
-            while !change.decided() {
-                let location = change.candidates.get(change.tried).expect("not decided");
-                let Some(read) = read::try_read(&self.shared, location) else { return Err(self) };
-                change.look_at(&self.shared, location, read);
+            while let Some(wanted) = change.probe.wanted() {
+                let Some(read) = read::try_read(&self.sight.shared, wanted) else { return Err(self) };
+                change.probe.look_at(&self.sight, read);
+            }
+            // What cannot be read stays in the index: if it was this key's, reads find the newer record first.
+            if let Some(error) = change.probe.failed() {
+                tracing::warn!(%error, "could not read a record that may be overwritten");
             }
             self.decided += 1;
         }
-        Ok(Settled { changes: self.changes, up_to: self.up_to })
+        Ok(Settled { changes: self.changes, up_to: self.up_to, end: self.end })
     }
 
     pub async fn run(self) -> Settled {
@@ -82,10 +60,10 @@ impl SettleJob {
                 Ok(settled) => return settled,
                 Err(job) => job,
             };
-            let change = &mut job.changes[job.decided];
-            let location = change.candidates.get(change.tried).expect("not decided");
-            let read = read::read(&job.shared, location).await;
-            change.look_at(&job.shared, location, read);
+            let probe = &mut job.changes[job.decided].probe;
+            let wanted = probe.wanted().expect("not decided");
+            let read = read::read(&job.sight.shared, wanted).await;
+            probe.look_at(&job.sight, read);
         }
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::index::{HashHeap, PlainIndex};
 use crate::testing::*;
 use crate::{Epoch, OwnedRecord, StorageError};
 use env::sim::{Dice, DiskState, single, single_with, stream};
@@ -6,8 +7,26 @@ use std::collections::BTreeMap;
 
 type Model = BTreeMap<Bytes, Entry>;
 
-async fn build(log: &Log, hash_mask: u64) -> Store {
-    Build::new(log).run(Box::new(PlainIndex::default()), hash_mask).await.expect("builds")
+/// Which index a store has.
+#[derive(Clone, Copy)]
+enum Kind {
+    Plain,
+    Hash,
+    /// With pages so long that a segment is a single one.
+    Coarse,
+}
+
+async fn build(log: &Log, kind: Kind, hash_mask: u64) -> Store {
+    let hash_index = |granule_bits| {
+        let options = HashOptions { granule_bits, ..HashOptions::default() };
+        Box::new(HashIndex::new(&HashHeap::default(), options))
+    };
+    let index: Box<dyn Index> = match kind {
+        Kind::Plain => Box::new(PlainIndex::default()),
+        Kind::Hash => hash_index(9),
+        Kind::Coarse => hash_index(12),
+    };
+    Build::new(log).run(index, hash_mask).await.expect("builds")
 }
 
 async fn get(store: &Store, key: &[u8], view: View) -> Option<Entry> {
@@ -79,7 +98,7 @@ fn an_entry_expires_at_its_time() {
 }
 
 /// Random changes, commits, settlings, seals and restarts, against a map.
-async fn follow(env: env::Env, mut dice: Dice, hash_mask: u64) {
+async fn follow(env: env::Env, mut dice: Dice, kind: Kind, hash_mask: u64) {
     let mut committed = Model::new();
     let mut latest = Model::new();
     for _ in 0..4 {
@@ -88,7 +107,7 @@ async fn follow(env: env::Env, mut dice: Dice, hash_mask: u64) {
             let head = log.head().mark.seqno;
             log.set_committed(head);
         }
-        let mut store = build(&log, hash_mask).await;
+        let mut store = build(&log, kind, hash_mask).await;
         assert_eq!(everything(&store, 7).await, latest, "after a restart");
         committed.clone_from(&latest);
         for _ in 0..dice.between(1, 40) {
@@ -147,16 +166,20 @@ fn apply(model: &mut Model, record: OwnedRecord) {
 
 #[test]
 fn the_store_does_what_a_map_does() {
-    for seed in 0..60 {
-        single(seed, |env| follow(env, stream(seed, "store"), u64::MAX));
+    for (kind, seeds) in [(Kind::Plain, 0..20), (Kind::Hash, 20..60), (Kind::Coarse, 60..80)] {
+        for seed in seeds {
+            single(seed, |env| follow(env, stream(seed, "store"), kind, u64::MAX));
+        }
     }
 }
 
-/// Hashes of two bits: nearly every key collides with others.
+/// Hashes of no or of two bits: nearly every key collides with others, in its page too.
 #[test]
 fn colliding_keys_are_told_apart() {
-    for seed in 100..160 {
-        single(seed, |env| follow(env, stream(seed, "store"), 3));
+    for (kind, seeds) in [(Kind::Plain, 100..120), (Kind::Hash, 120..200), (Kind::Coarse, 200..240)] {
+        for seed in seeds {
+            single(seed, |env| follow(env, stream(seed, "store"), kind, if seed % 4 == 0 { 0 } else { 3 }));
+        }
     }
 }
 
@@ -199,7 +222,7 @@ fn what_cannot_be_read_is_an_error_and_the_rest_is_served() {
     let rot = disk.clone();
     single_with(disk, 6, |env| async move {
         let (mut log, _) = open(&env).await;
-        let mut store = build(&log, 0).await;
+        let mut store = build(&log, Kind::Hash, 0).await;
         append(&mut log, &mut store, &[put("good", b"1"), put("rotten", b"some value")]);
         commit(&mut log, &mut store).await;
         store.settle().await;

@@ -1,5 +1,7 @@
 //! Measurements of the parts, on the real backend. Each row names what was flushed; compare rows of one run only.
 
+mod index;
+
 use clap::{Parser, Subcommand};
 use env::Env;
 use env::real::{IoChoice, Options, Stopwatch, stopwatch};
@@ -36,6 +38,18 @@ enum Bench {
         #[arg(long, default_value_t = 100)]
         bytes: usize,
     },
+    /// Memory, reads and speed of the hash index while a region grows from half of the keys to all of them.
+    #[command(after_help = "Example: benches index-memory --keys 10000000")]
+    IndexMemory {
+        #[arg(long, default_value_t = 10_000_000)]
+        keys: u64,
+    },
+    /// Makes a hash index from hashes and locations at once, as from hint files.
+    #[command(after_help = "Example: benches rebuild --keys 10000000")]
+    Rebuild {
+        #[arg(long, default_value_t = 10_000_000)]
+        keys: u64,
+    },
 }
 
 fn main() -> ExitCode {
@@ -69,6 +83,8 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
             runtime.block_on(load_and_read(&env, keys, bytes))?;
             runtime.block_on(storage::destroy(&env, FOLDER))?;
         }
+        Bench::IndexMemory { keys } => println!("{}", index::memory(keys)),
+        Bench::Rebuild { keys } => println!("{}", index::rebuild(keys)),
     }
     Ok(())
 }

@@ -3,19 +3,21 @@
 //! ```text
 //! offset size
 //!      0    8  "STEADHNT"                    72    8  last seqno of the segment
-//!      8    4  format, 1                     80    8  checksum of its last frame
-//!     12    4  zero                          88    8  highest commit point its frames carry
-//!     16   16  cluster                       96    4  number of entries
-//!     32    8  region                       100    4  bytes of the extras
-//!     40    8  segment                      104    8  checksum of the body
-//!     48    8  length of the segment        112    8  checksum of bytes 0..112
-//!     56    8  last seqno before the segment
-//!     64    8  checksum of the frame before the segment
-//!    120       entries, one for each put and tombstone, in log order:
+//!      8    4  format, 2                     80    8  checksum of its last frame
+//!     12    4  number of compaction plans    88    8  highest commit point its frames carry
+//!              among the extras              96    4  number of entries
+//!     16   16  cluster                      100    4  bytes of the extras
+//!     32    8  region                       104    8  bytes of its puts
+//!     40    8  segment                      112    8  bytes of its tombstones
+//!     48    8  length of the segment        120    8  bytes of its puts that expire
+//!     56    8  last seqno before it         128    8  when the last of those does
+//!     64    8  checksum of the frame        136    8  checksum of the body
+//!              before it                    144    8  checksum of bytes 0..144
+//!    152       entries, one for each put and tombstone, in log order:
 //!                0  16  hash of the key
 //!               16   4  offset of the record     24   4  its seqno − last seqno before the segment
 //!               20   4  length of the record     28   2  length of the key − 1
-//!                                                30   1  kind    31   1  zero
+//!                                                30   1  kind    31   1  flags: 1 = it expires
 //!              extras, one for each session and control record, in log order:
 //!                0   4  seqno − last seqno before the segment
 //!                4   4  length of the record
@@ -25,6 +27,7 @@
 //! A hint is a convenience: it is believed only if its checksums hold and it names the length and the marks that the
 //! segment has. One that does not is ignored, the segment is read instead, and the hint is written anew.
 
+use crate::compaction;
 use crate::error::StorageError;
 use crate::files::SegmentHandle;
 use crate::frame::{Frame, Position};
@@ -39,10 +42,11 @@ use std::io;
 use std::sync::Arc;
 
 const MAGIC: &[u8; 8] = b"STEADHNT";
-const FORMAT: u32 = 1;
-pub(crate) const HINT_HEADER_LEN: usize = 120;
+const FORMAT: u32 = 2;
+pub(crate) const HINT_HEADER_LEN: usize = 152;
 const ENTRY_LEN: usize = 32;
 const EXTRA_HEADER_LEN: usize = 8;
+const FLAG_EXPIRES: u8 = 1;
 
 /// What a hint says of its segment as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,9 +56,24 @@ pub(crate) struct HintHeader {
     /// The segment's end: its last mark and its length.
     pub(crate) end: Position,
     pub(crate) committed: Seqno,
+    /// Compaction plans among the extras.
+    pub(crate) plans: u32,
+    pub(crate) usage: Usage,
     entries: u32,
     extras_len: u32,
     body_checksum: u64,
+}
+
+/// What a segment's bytes are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) put_bytes: u64,
+    pub(crate) tombstone_bytes: u64,
+    /// Of session and control records.
+    pub(crate) extra_bytes: u64,
+    /// Of puts that expire, and when the last of them does.
+    pub(crate) expiring_bytes: u64,
+    pub(crate) expiry_max_ms: u64,
 }
 
 /// A hint's content, from its file or from reading the segment.
@@ -71,6 +90,7 @@ pub(crate) struct HintEntry {
     pub(crate) location: Location,
     pub(crate) seqno: Seqno,
     pub(crate) tombstone: bool,
+    pub(crate) expires: bool,
 }
 
 impl HintHeader {
@@ -86,6 +106,7 @@ impl HintHeader {
         let mut bytes = vec![0; HINT_HEADER_LEN];
         bytes[..8].copy_from_slice(MAGIC);
         bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.plans.to_le_bytes());
         bytes[16..32].copy_from_slice(&identity.cluster.to_le_bytes());
         let numbers = [
             identity.region.0,
@@ -102,9 +123,13 @@ impl HintHeader {
         }
         bytes[96..100].copy_from_slice(&self.entries.to_le_bytes());
         bytes[100..104].copy_from_slice(&self.extras_len.to_le_bytes());
-        bytes[104..112].copy_from_slice(&self.body_checksum.to_le_bytes());
-        let checksum = identity.checksum(&bytes[..112]);
-        bytes[112..].copy_from_slice(&checksum.to_le_bytes());
+        bytes[104..112].copy_from_slice(&self.usage.put_bytes.to_le_bytes());
+        bytes[112..120].copy_from_slice(&self.usage.tombstone_bytes.to_le_bytes());
+        bytes[120..128].copy_from_slice(&self.usage.expiring_bytes.to_le_bytes());
+        bytes[128..136].copy_from_slice(&self.usage.expiry_max_ms.to_le_bytes());
+        bytes[136..144].copy_from_slice(&self.body_checksum.to_le_bytes());
+        let checksum = identity.checksum(&bytes[..144]);
+        bytes[144..].copy_from_slice(&checksum.to_le_bytes());
         bytes
     }
 
@@ -112,7 +137,7 @@ impl HintHeader {
         if bytes.len() < HINT_HEADER_LEN {
             return Err("hint is cut short");
         }
-        if &bytes[..8] != MAGIC || identity.checksum(&bytes[..112]) != u64_at(bytes, 112) {
+        if &bytes[..8] != MAGIC || identity.checksum(&bytes[..144]) != u64_at(bytes, 144) {
             return Err("hint header's checksum is wrong");
         }
         if u32_at(bytes, 8) != FORMAT || u128_at(bytes, 16) != identity.cluster {
@@ -123,9 +148,17 @@ impl HintHeader {
             base: mark(56),
             end: Position { mark: mark(72), segment: SegmentId(u64_at(bytes, 40)), offset: u64_at(bytes, 48) },
             committed: Seqno(u64_at(bytes, 88)),
+            plans: u32_at(bytes, 12),
+            usage: Usage {
+                put_bytes: u64_at(bytes, 104),
+                tombstone_bytes: u64_at(bytes, 112),
+                extra_bytes: u32_at(bytes, 100) as u64,
+                expiring_bytes: u64_at(bytes, 120),
+                expiry_max_ms: u64_at(bytes, 128),
+            },
             entries: u32_at(bytes, 96),
             extras_len: u32_at(bytes, 100),
-            body_checksum: u64_at(bytes, 104),
+            body_checksum: u64_at(bytes, 136),
         })
     }
 
@@ -200,16 +233,26 @@ impl Hint {
     ) -> Result<Hint, StorageError> {
         let file = handle.file().await?;
         let len = Some(end.offset);
-        let mut reader = SegmentReader::open(file, &handle.path, identity, end.segment, len).await?;
+        let reader = SegmentReader::open(file, &handle.path, identity, end.segment, len).await?;
+        Hint::scan_with(reader, identity, base, end).await
+    }
+
+    /// [`Hint::scan`] of a file that is open.
+    pub(crate) async fn scan_with(
+        mut reader: SegmentReader,
+        identity: &Identity,
+        base: Mark,
+        end: Position,
+    ) -> Result<Hint, StorageError> {
         let mut builder = HintBuilder::new(*identity, base);
-        let mut at = Position { mark: base, segment: end.segment, ..Position::ZERO };
+        let mut at = Position::beginning(end.segment, base);
         loop {
             match reader.next(at).await? {
                 Next::Frame(frame) => {
                     builder.add(&frame);
                     at = frame.end;
                 }
-                Next::End if at == end => return Ok(builder.finish(end)),
+                Next::End if at == end || reader.ends_at(end) => return Ok(builder.finish(end)),
                 Next::End => return Err(reader.corrupt(at.offset, "segment holds another history than it did")),
                 Next::Bad(error) => return Err(reader.corrupt(at.offset, error.to_string())),
             }
@@ -243,8 +286,13 @@ impl Hint {
 
     /// Puts and tombstones in log order.
     pub(crate) fn entries(&self) -> impl Iterator<Item = HintEntry> + '_ {
-        let entries = &self.body[..self.header.entries as usize * ENTRY_LEN];
-        entries.chunks_exact(ENTRY_LEN).map(|entry| HintEntry {
+        (0..self.header.entries as usize).map(|at| self.entry(at))
+    }
+
+    /// The put or tombstone number `at`.
+    pub(crate) fn entry(&self, at: usize) -> HintEntry {
+        let entry = &self.body[at * ENTRY_LEN..(at + 1) * ENTRY_LEN];
+        HintEntry {
             key_hash: u128_at(entry, 0),
             location: Location {
                 segment: self.header.end.segment,
@@ -253,22 +301,29 @@ impl Hint {
             },
             seqno: self.seqno(u32_at(entry, 24)),
             tombstone: entry[30] == KIND_TOMBSTONE,
-        })
+            expires: entry[31] & FLAG_EXPIRES != 0,
+        }
     }
 
     /// Session and control records in log order.
     pub(crate) fn extras(&self) -> impl Iterator<Item = (Seqno, Record<'_>)> + '_ {
-        let mut rest = &self.body[self.header.entries as usize * ENTRY_LEN..];
+        let mut at = 0;
         std::iter::from_fn(move || {
-            if rest.is_empty() {
-                return None;
-            }
-            let seqno = self.seqno(u32_at(rest, 0));
-            let len = u32_at(rest, 4) as usize;
-            let (record, _) = Record::parse(&rest[EXTRA_HEADER_LEN..]).expect("written from a checked frame");
-            rest = &rest[EXTRA_HEADER_LEN + len..];
+            let (seqno, record, next) = self.extra(at)?;
+            at = next;
             Some((seqno, record))
         })
+    }
+
+    /// The extra that lies `at` so many bytes from the first, and where the next one does; `None` after the last.
+    pub(crate) fn extra(&self, at: usize) -> Option<(Seqno, Record<'_>, usize)> {
+        let extra = &self.body[self.header.entries as usize * ENTRY_LEN + at..];
+        if extra.is_empty() {
+            return None;
+        }
+        let len = u32_at(extra, 4) as usize;
+        let (record, _) = Record::parse(&extra[EXTRA_HEADER_LEN..]).expect("written from a checked frame");
+        Some((self.seqno(u32_at(extra, 0)), record, at + EXTRA_HEADER_LEN + len))
     }
 }
 
@@ -277,13 +332,16 @@ pub(crate) struct HintBuilder {
     identity: Identity,
     base: Mark,
     committed: Seqno,
+    plans: u32,
+    usage: Usage,
     entries: Vec<u8>,
     extras: Vec<u8>,
 }
 
 impl HintBuilder {
     pub(crate) fn new(identity: Identity, base: Mark) -> HintBuilder {
-        HintBuilder { identity, base, committed: Seqno(0), entries: Vec::new(), extras: Vec::new() }
+        let (entries, extras) = (Vec::new(), Vec::new());
+        HintBuilder { identity, base, committed: Seqno(0), plans: 0, usage: Usage::default(), entries, extras }
     }
 
     pub(crate) fn add(&mut self, frame: &Frame) {
@@ -291,19 +349,29 @@ impl HintBuilder {
         for item in frame.records() {
             let delta = (item.seqno.0 - self.base.seqno.0) as u32;
             let Some(key) = item.record.key() else {
-                let at = (item.location.offset - frame.start.offset) as usize;
+                self.plans += compaction::is_plan(&item.record) as u32;
                 self.extras.extend_from_slice(&delta.to_le_bytes());
                 self.extras.extend_from_slice(&item.location.len.to_le_bytes());
-                self.extras.extend_from_slice(&frame.bytes[at..at + item.location.len as usize]);
+                self.extras.extend_from_slice(frame.record_bytes(item.location));
                 continue;
             };
-            let kind = if matches!(item.record, Record::Tombstone { .. }) { KIND_TOMBSTONE } else { KIND_PUT };
+            let len = item.location.len as u64;
+            let (kind, flags) = match item.record {
+                Record::Tombstone { .. } => (KIND_TOMBSTONE, 0),
+                Record::Put { expiry_ms: Some(expiry_ms), .. } => {
+                    self.usage.expiring_bytes += len;
+                    self.usage.expiry_max_ms = self.usage.expiry_max_ms.max(expiry_ms);
+                    (KIND_PUT, FLAG_EXPIRES)
+                }
+                _ => (KIND_PUT, 0),
+            };
+            *(if kind == KIND_PUT { &mut self.usage.put_bytes } else { &mut self.usage.tombstone_bytes }) += len;
             self.entries.extend_from_slice(&self.identity.key_hash(key).to_le_bytes());
             self.entries.extend_from_slice(&(item.location.offset as u32).to_le_bytes());
             self.entries.extend_from_slice(&item.location.len.to_le_bytes());
             self.entries.extend_from_slice(&delta.to_le_bytes());
             self.entries.extend_from_slice(&((key.len() - 1) as u16).to_le_bytes());
-            self.entries.extend_from_slice(&[kind, 0]);
+            self.entries.extend_from_slice(&[kind, flags]);
         }
     }
 
@@ -313,7 +381,11 @@ impl HintBuilder {
         self.entries.append(&mut self.extras);
         let body = Bytes::from(self.entries);
         let body_checksum = self.identity.checksum(&body);
-        let header = HintHeader { base: self.base, end, committed: self.committed, entries, extras_len, body_checksum };
+        // All that was compacted was committed.
+        let committed = if end.segment.is_compacted() { end.mark.seqno } else { self.committed };
+        let usage = Usage { extra_bytes: extras_len as u64, ..self.usage };
+        let HintBuilder { base, plans, .. } = self;
+        let header = HintHeader { base, end, committed, plans, usage, entries, extras_len, body_checksum };
         Hint { header, body }
     }
 }

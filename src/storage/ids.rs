@@ -34,9 +34,59 @@ id! {
     /// A record's place in its region's order; the first record has 1, and 0 stands for "none yet".
     Seqno
 }
-id! {
-    /// A segment file of a region's log, counted from 1.
-    SegmentId
+/// A segment file of a region's log: a number that says where in the log it lies, counted from 1, and a generation that
+/// says how often what lies there was compacted. A compacted segment has the number of the first one that it stands for.
+///
+/// Ordered by number, then generation: segments that are part of one log are in the order of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SegmentId(pub u64);
+
+impl SegmentId {
+    const NUMBER_BITS: u32 = 40;
+
+    pub const fn compacted(number: u64, generation: u64) -> SegmentId {
+        assert!(number >> Self::NUMBER_BITS == 0 && generation >> (64 - Self::NUMBER_BITS) == 0);
+        SegmentId(generation << Self::NUMBER_BITS | number)
+    }
+
+    pub const fn number(self) -> u64 {
+        self.0 & ((1 << Self::NUMBER_BITS) - 1)
+    }
+
+    /// 0 for a segment that was appended to.
+    pub const fn generation(self) -> u64 {
+        self.0 >> Self::NUMBER_BITS
+    }
+
+    pub const fn is_compacted(self) -> bool {
+        self.generation() > 0
+    }
+
+    /// The next segment to append to.
+    pub const fn next(self) -> SegmentId {
+        SegmentId(self.number() + 1)
+    }
+}
+
+impl Ord for SegmentId {
+    fn cmp(&self, other: &SegmentId) -> std::cmp::Ordering {
+        (self.number(), self.generation()).cmp(&(other.number(), other.generation()))
+    }
+}
+
+impl PartialOrd for SegmentId {
+    fn partial_cmp(&self, other: &SegmentId) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl std::fmt::Display for SegmentId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.generation() {
+            0 => write!(f, "{}", self.number()),
+            generation => write!(f, "{}.{generation}", self.number()),
+        }
+    }
 }
 
 /// A prefix of a region's log, named by its end. Frames are chained by their checksums, so two logs that hold the same

@@ -3,6 +3,7 @@
 //! A region's folder on one replica:
 //! ```text
 //! 000001.seg …   the log: segments of frames of records      segment.rs, frame.rs, record.rs
+//! 000001.1.seg …  the same once compacted, with the generation  span.rs
 //! 000001.hint …  what an index needs of a sealed segment     hint.rs
 //! state          whose folder it is, and the epoch           state.rs
 //! durable        evidence of how far the log was flushed     state.rs
@@ -11,8 +12,10 @@
 //! ```
 //! [`Log`] keeps the log, and is all that a backup needs. [`Store`] is a primary's view of it by key.
 
+pub mod compaction;
 mod error;
 mod files;
+mod folder;
 mod frame;
 mod hint;
 pub mod ids;
@@ -24,6 +27,7 @@ mod recovery;
 mod seed;
 mod segment;
 pub mod small_file;
+mod span;
 mod state;
 mod store;
 #[cfg(test)]
@@ -37,11 +41,12 @@ pub use frame::{
     FRAME_HEADER_LEN, Frame, FrameError, FrameHeader, FrameRecord, FrameRecords, Position, SplitFrames, split_frames,
 };
 pub use ids::{Epoch, Mark, RegionId, SegmentId, Seqno};
-pub use log::{Chunk, ChunkJob, Log, LogOptions, LogStats, Recovery, SealJob, Sealed, destroy};
+pub use log::{Chunk, ChunkJob, Log, LogOptions, LogStats, Piece, Recovery, SealJob, Sealed, Taken, destroy};
 pub use record::{Location, OwnedRecord, Record};
 pub use seed::Identity;
 pub use store::{
-    Entry, Lookup, ReadJob, ScanCursor, ScanJob, ScanPage, Scanned, Seen, SessionTable, SettleJob, Settled, Store, View,
+    Entry, Lookup, Mover, Planner, ReadJob, ScanCursor, ScanJob, ScanPage, Scanned, Seen, SessionTable, SettleJob,
+    Settled, Space, Store, View,
 };
 pub use verify::{Report, verify};
 pub use write::{WriteJob, Written};

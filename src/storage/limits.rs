@@ -27,6 +27,16 @@ pub const OPEN_FILES_MAX: usize = 256;
 pub const SCAN_BLOCK_BYTES: usize = 1 << 20;
 /// Records whose newest version is looked for at once while an index is rebuilt: what bounds the memory it takes.
 pub const BUILD_ROUND_RECORDS: u64 = 4 << 20;
+/// Frames of a compacted segment end before this, unless one record alone is longer.
+pub const COMPACT_FRAME_BYTES: usize = 256 << 10;
+/// Most records in a run that is compacted at once: each takes a bit of the plan.
+pub const COMPACT_RECORDS_MAX: u64 = 16 << 20;
+/// Records before a run that are looked at for what its tombstones may hide; with more, tombstones are kept.
+pub const COMPACT_OLDER_RECORDS_MAX: u64 = 32 << 20;
+/// Records that are asked about, or moved, in one go while an index is compacted for.
+pub const COMPACT_STEP_RECORDS: usize = 2048;
+/// Segments compacted at once.
+pub const COMPACT_SEGMENTS_MAX: usize = 64;
 /// Records moved from pending into the index by one settling.
 pub const SETTLE_RECORDS_MAX: usize = 1024;
 
@@ -48,4 +58,6 @@ pub const OUTCOMES_PER_SESSION_MAX: usize = 8192;
 const _: () = assert!(KEY_BYTES_MAX - 1 <= u16::MAX as usize, "a record stores its key's length in 16 bits");
 const _: () = assert!(VALUE_BYTES_MAX + KEY_BYTES_MAX + 1024 < FRAME_BYTES_MAX, "a frame holds any one record");
 const _: () = assert!(SEGMENT_BYTES_MAX + (FRAME_BYTES_MAX as u64) < u32::MAX as u64, "hints store offsets in 32 bits");
+const _: () = assert!(COMPACT_RECORDS_MAX / 8 < VALUE_BYTES_MAX as u64 / 2, "a control record holds a plan");
+const _: () = assert!(COMPACT_FRAME_BYTES + KEY_BYTES_MAX + VALUE_BYTES_MAX + 1024 < FRAME_BYTES_MAX);
 const _: () = assert!(FRAME_BYTES_MAX < UNWRITTEN_BYTES_MAX, "any frame can be queued");

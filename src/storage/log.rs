@@ -14,28 +14,39 @@
 //! Nothing here waits for a device unless it is `async`, and what waits is a job that owns what it needs, so that the
 //! task that drives the region never does.
 //!
+//! A run of full and committed segments may be compacted into one ([`crate::compaction`]): [`Log::compact_job`] carries out
+//! what the log orders, [`Log::switch`] puts the result in the run's place. Marks within the run are then no longer here; a
+//! replica that stands there is given the compacted segment itself ([`Chunk::piece`], [`Log::take_piece`]).
+//!
 //! Missing on purpose: repair of a damaged log from a replica, which the layer above does by learning anew.
 
+use crate::compaction::Plan;
 use crate::error::{Reject, StorageError};
 use crate::files::{FileCache, SegmentHandle};
 use crate::frame::{FRAME_HEADER_LEN, Frame, FrameError, FrameHeader, Position, Stamp};
-use crate::hint::Hint;
+use crate::hint::{Hint, HintHeader, Usage};
 use crate::ids::{Epoch, Mark, RegionId, SegmentId, Seqno};
 use crate::index::HashHeap;
 use crate::limits::*;
 use crate::record::Record;
 use crate::recovery::{self, Survey};
 use crate::seed::Identity;
-use crate::segment::{Next, SEGMENT_HEADER_LEN, SegmentReader, hint_path, segment_path};
+use crate::segment::{Next, SegmentReader, hint_path, segment_path};
 use crate::state::{self, DurableNote, State};
 use crate::write::{WriteJob, Written};
 use bytes::Bytes;
 use env::Env;
-use parking_lot::RwLock;
+use incoming::{Incoming, read_piece};
+use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+mod compact;
+mod incoming;
+
+pub use incoming::{Piece, Taken};
 
 /// How a log is opened.
 #[derive(Clone)]
@@ -99,12 +110,14 @@ pub struct LogStats {
     pub fenced: bool,
 }
 
-/// Whole frames of a log, for a replica that lacks them.
+/// Whole frames of a log, or a part of a compacted segment, for a replica that lacks them.
 #[derive(Clone, Debug)]
 pub struct Chunk {
     pub bytes: Bytes,
     /// Where the next chunk begins.
     pub end: Position,
+    /// What the bytes are if they are no frames.
+    pub piece: Option<Piece>,
 }
 
 /// What a log's jobs share with it.
@@ -117,6 +130,30 @@ pub(crate) struct Shared {
     /// A write or a flush failed, or was abandoned half way: what the disk holds is unknown.
     pub(crate) fenced: AtomicBool,
     pub(crate) handles: RwLock<BTreeMap<SegmentId, Arc<SegmentHandle>>>,
+    pins: Mutex<Pins>,
+}
+
+/// Held by whoever may read segments that a compaction replaces meanwhile: they stay until it is dropped.
+pub(crate) struct Pin {
+    /// Switches before it was taken.
+    pub(crate) switches: u64,
+}
+
+struct Pins {
+    current: Arc<Pin>,
+    retired: Option<Arc<Retired>>,
+}
+
+/// Segments that another one took the place of, and that somebody may still read.
+pub(crate) struct Retired {
+    /// Whoever holds it may.
+    before: Weak<Pin>,
+    /// The record that ordered it.
+    order: Seqno,
+    /// Switches with this one.
+    pub(crate) switches: u64,
+    pub(crate) inputs: Vec<Segment>,
+    pub(crate) output: Segment,
 }
 
 impl Shared {
@@ -129,7 +166,25 @@ impl Shared {
             heap,
             fenced: AtomicBool::new(false),
             handles: RwLock::default(),
+            pins: Mutex::new(Pins { current: Arc::new(Pin { switches: 0 }), retired: None }),
         })
+    }
+
+    pub(crate) fn pin(&self) -> Arc<Pin> {
+        self.pins.lock().current.clone()
+    }
+
+    pub(crate) fn retired(&self) -> Option<Arc<Retired>> {
+        self.pins.lock().retired.clone()
+    }
+
+    fn retire(&self, order: Seqno, inputs: Vec<Segment>, output: Segment) {
+        let mut pins = self.pins.lock();
+        assert!(pins.retired.is_none(), "a switch waits for the one before it");
+        let switches = pins.current.switches + 1;
+        let before = Arc::downgrade(&pins.current);
+        pins.current = Arc::new(Pin { switches });
+        pins.retired = Some(Arc::new(Retired { before, order, switches, inputs, output }));
     }
 
     pub(crate) fn fence(&self) {
@@ -167,6 +222,53 @@ pub(crate) struct Segment {
     /// Its last frame's end, appended but perhaps not yet written.
     pub(crate) end: Position,
     pub(crate) hint: bool,
+    /// What its bytes are, where its hint has told.
+    pub(crate) usage: Option<Usage>,
+    /// Number of the last segment that it stands for: its own, if it was not compacted.
+    pub(crate) last: u64,
+}
+
+impl Segment {
+    /// One that frames are appended to.
+    pub(crate) fn appended(base: Mark, end: Position) -> Segment {
+        Segment { base, end, hint: false, usage: None, last: end.segment.number() }
+    }
+
+    pub(crate) fn hinted(hint: &HintHeader, last: u64) -> Segment {
+        Segment { base: hint.base, end: hint.end, hint: true, usage: Some(hint.usage), last }
+    }
+
+    pub(crate) fn id(&self) -> SegmentId {
+        self.end.segment
+    }
+
+    pub(crate) fn start(&self) -> Position {
+        Position::beginning(self.id(), self.base)
+    }
+
+    /// Its end as the place where the next frame goes: nothing is appended to a compacted segment. No other position
+    /// lies in a compacted segment but those of pieces that are sent.
+    pub(crate) fn end_as_head(&self) -> Position {
+        match self.id().is_compacted() {
+            true => Position::beginning(SegmentId(self.last + 1), self.end.mark),
+            false => self.end,
+        }
+    }
+
+    fn holds_inside(&self, seqno: Seqno) -> bool {
+        self.base.seqno < seqno && seqno < self.end.mark.seqno
+    }
+
+    fn is_same(&self, other: &Segment) -> bool {
+        (self.base, self.end, self.last) == (other.base, other.end, other.last)
+    }
+}
+
+/// A compaction that the log orders.
+#[derive(Clone, Debug)]
+pub(crate) struct Ordered {
+    pub(crate) seqno: Seqno,
+    pub(crate) plan: Plan,
 }
 
 pub struct Log {
@@ -189,6 +291,12 @@ pub struct Log {
     writing_bytes: usize,
     /// Not here while a job is outstanding.
     note: Option<DurableNote>,
+    /// Compactions not yet carried out, oldest first.
+    ordered: VecDeque<Ordered>,
+    /// All ordered up to here were, and left nothing behind.
+    carried_out: Seqno,
+    /// The compacted segment that is being received.
+    incoming: Option<Incoming>,
 }
 
 /// What recovery hands over to make a [`Log`].
@@ -201,6 +309,8 @@ pub(crate) struct Recovered {
     pub(crate) committed: Seqno,
     pub(crate) marks: VecDeque<Position>,
     pub(crate) note: DurableNote,
+    pub(crate) ordered: VecDeque<Ordered>,
+    pub(crate) carried_out: Seqno,
 }
 
 impl Log {
@@ -226,7 +336,18 @@ impl Log {
     pub(crate) fn for_reading(shared: Arc<Shared>, survey: Survey, note: DurableNote) -> Log {
         shared.fence();
         let Survey { segments, head, epoch, committed, marks, .. } = survey;
-        let recovered = Recovered { shared, epoch, segments, head, durable: head, committed, marks, note };
+        let recovered = Recovered {
+            shared,
+            epoch,
+            segments,
+            head,
+            durable: head,
+            committed,
+            marks,
+            note,
+            ordered: VecDeque::new(),
+            carried_out: Seqno(0),
+        };
         Log::from_recovered(recovered, SEGMENT_BYTES_DEFAULT)
     }
 
@@ -247,6 +368,9 @@ impl Log {
             queued_bytes: 0,
             writing_bytes: 0,
             note: Some(recovered.note),
+            ordered: recovered.ordered,
+            carried_out: recovered.carried_out,
+            incoming: None,
         }
     }
 
@@ -272,12 +396,16 @@ impl Log {
         if epoch == self.epoch {
             return Ok(());
         }
-        let disk = self.shared.env.disk();
-        let state = State { epoch, boot_id: disk.boot_id() };
-        let stored = state.store(disk.as_ref(), &self.shared.dir, &self.shared.identity).await;
+        let state = State { epoch, ..self.state() };
+        let stored = state.store(self.shared.env.disk().as_ref(), &self.shared.dir, &self.shared.identity).await;
         self.fence_on_error(stored).await?;
         self.epoch = epoch;
         Ok(())
+    }
+
+    fn state(&self) -> State {
+        let boot_id = self.shared.env.disk().boot_id();
+        State { epoch: self.epoch, boot_id, carried_out: self.carried_out }
     }
 
     /// The end of what was appended, written or not.
@@ -314,11 +442,13 @@ impl Log {
             return Err(StorageError::Busy);
         }
         let full = self.head.offset + length as u64 > self.segment_bytes;
-        let start = if full && self.head.offset > SEGMENT_HEADER_LEN { self.head.rolled() } else { self.head };
+        let start = if full && !self.head.begins_segment() { self.head.rolled() } else { self.head };
         let seeds = self.shared.identity.seeds(start.segment);
         let stamp = Stamp { epoch, committed: self.committed, wall_ms };
         let frame = Frame::encode(records, length, stamp, &seeds, start);
+        let ordered = compactions(&frame).map_err(StorageError::invalid)?;
         self.push(frame.clone());
+        self.ordered.extend(ordered);
         Ok(frame)
     }
 
@@ -350,14 +480,16 @@ impl Log {
             return Err(Reject::TooLarge { bytes: bytes.len() as u64 });
         }
         self.check_place(&header)?;
-        let rolls = header.begins_segment && self.head.offset > SEGMENT_HEADER_LEN;
+        let rolls = header.begins_segment && !self.head.begins_segment();
         let start = if rolls { self.head.rolled() } else { self.head };
         let frame = match Frame::decode(bytes, &self.shared.identity, start) {
             Ok(frame) => frame,
             Err(FrameError::NewerFormat(found)) => return Err(Reject::NewerFormat { found: found as u32, known: 1 }),
             Err(error) => return Err(corrupt(error)),
         };
+        let ordered = compactions(&frame).map_err(|what| Reject::Corrupt { what: what.into() })?;
         self.push(frame.clone());
+        self.ordered.extend(ordered);
         Ok(frame)
     }
 
@@ -385,7 +517,7 @@ impl Log {
         let end = frame.end;
         let base = frame.start.mark;
         self.shared.add_handle(end.segment);
-        self.segments.entry(end.segment).or_insert(Segment { base, end, hint: false }).end = end;
+        self.segments.entry(end.segment).or_insert(Segment::appended(base, end)).end = end;
         self.head = end;
         self.marks.push_back(end);
         self.queued_bytes += frame.bytes.len();
@@ -445,13 +577,16 @@ impl Log {
         let durable = |segment: &Segment| segment.end.mark.seqno <= self.durable.mark.seqno;
         let mut sealed = self.segments.range(..self.head.segment);
         let (_, &segment) = sealed.find(|(_, segment)| !segment.hint && durable(segment))?;
-        Some(SealJob { shared: self.shared.clone(), segment })
+        Some(SealJob { _pin: self.shared.pin(), shared: self.shared.clone(), segment })
     }
 
     /// Remembers that the hint is there, unless the segment was cut meanwhile.
     pub fn finish_seal(&mut self, sealed: Sealed) {
-        if let Some(segment) = self.segments.get_mut(&sealed.end.segment) {
-            segment.hint = segment.end == sealed.end;
+        if let Some(segment) = self.segments.get_mut(&sealed.end.segment)
+            && segment.end == sealed.end
+        {
+            segment.hint = true;
+            segment.usage = Some(sealed.usage);
         }
     }
 
@@ -479,7 +614,10 @@ impl Log {
         let holds = |segment: &&Segment| segment.base.seqno < mark.seqno && mark.seqno <= segment.end.mark.seqno;
         let Some(&segment) = self.segments.values().find(holds) else { return Ok(None) };
         if segment.end.mark == mark {
-            return Ok(Some(segment.end));
+            return Ok(Some(segment.end_as_head()));
+        }
+        if segment.id().is_compacted() {
+            return Ok(None);
         }
         // Frames that are not written are all in `recent`.
         let written = if segment.end.segment == self.written.segment { self.written } else { segment.end };
@@ -494,7 +632,7 @@ impl Log {
         let file = handle.file().await?;
         let identity = &self.shared.identity;
         let mut reader = SegmentReader::open(file, &handle.path, identity, end.segment, Some(end.offset)).await?;
-        let mut at = Position { mark: base, segment: end.segment, offset: SEGMENT_HEADER_LEN };
+        let mut at = Position::beginning(end.segment, base);
         while at.mark.seqno < mark.seqno {
             match reader.next(at).await? {
                 Next::Frame(frame) => at = frame.end,
@@ -505,7 +643,24 @@ impl Log {
         Ok((at.mark == mark).then_some(at))
     }
 
-    /// Whole frames from `from` on, up to `bytes_max` bytes but at least one; empty at the head.
+    /// The last of a follower's marks, in log order and the first of them committed, that this log holds. Where that first
+    /// one lies in a span that was compacted here: the span's beginning, which the follower has too.
+    pub async fn find_common(&self, tail: &[Mark]) -> Result<Option<Position>, StorageError> {
+        for &mark in tail.iter().rev() {
+            if let Some(position) = self.find(mark).await? {
+                return Ok(Some(position));
+            }
+        }
+        let Some(first) = tail.first() else { return Ok(None) };
+        let mut compacted = self.segments.values().filter(|segment| segment.id().is_compacted());
+        match compacted.find(|segment| segment.holds_inside(first.seqno)) {
+            Some(segment) => self.find(segment.base).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Whole frames from `from` on, up to `bytes_max` bytes but at least one; empty at the head. From the beginning of a
+    /// compacted span on, pieces of its segment.
     pub async fn read_chunk(&self, from: Position, bytes_max: usize) -> Result<Chunk, StorageError> {
         self.chunk_job(from, bytes_max).run().await
     }
@@ -525,18 +680,24 @@ impl Log {
         }
         let in_memory = frames.first().is_some_and(|frame| frame.start.mark.seqno == from.mark.seqno);
         if in_memory || from.mark == self.head.mark {
-            return ChunkJob { shared, from, bytes_max, source: ChunkSource::Memory(frames) };
+            let source = ChunkSource::Memory(frames);
+            return ChunkJob { _pin: self.shared.pin(), shared, from, bytes_max, source };
         }
         let next = self.segments.values().find(|segment| segment.end.mark.seqno > from.mark.seqno);
         let source = match next {
+            Some(segment) if segment.id().is_compacted() => {
+                let begun = from.segment == segment.id() && from.mark == segment.base;
+                let offset = if begun { from.offset } else { 0 };
+                let before = if offset == 0 { self.before(segment.id()) } else { Vec::new() };
+                ChunkSource::Piece { segment: *segment, offset, before: before.iter().map(Segment::id).collect() }
+            }
             Some(segment) if from.mark == segment.base => {
-                let start = Position { mark: from.mark, segment: segment.end.segment, offset: SEGMENT_HEADER_LEN };
-                ChunkSource::File { start, end: self.written_end(segment) }
+                ChunkSource::File { start: segment.start(), end: self.written_end(segment) }
             }
             Some(segment) => ChunkSource::File { start: from, end: self.written_end(segment) },
             None => ChunkSource::Memory(Vec::new()),
         };
-        ChunkJob { shared, from, bytes_max, source }
+        ChunkJob { _pin: self.shared.pin(), shared, from, bytes_max, source }
     }
 
     /// The last known frame end at or before the commit point.
@@ -557,19 +718,40 @@ impl Log {
 
     /// Cuts everything after `to`, a frame end of this log, durably. Never below the commit point.
     pub async fn truncate(&mut self, to: Position) -> Result<(), StorageError> {
-        self.shared.check_fence()?;
         if to.mark.seqno < self.committed {
             return Err(StorageError::invalid(format!(
                 "cut at {} below commit point {}",
                 to.mark.seqno, self.committed
             )));
         }
+        self.rewind(to).await
+    }
+
+    /// A learner goes back to `to`, a frame end of this log: drops all frames after it, whatever was committed, because
+    /// they come again in another form. The epoch stays.
+    pub async fn rewind(&mut self, to: Position) -> Result<(), StorageError> {
+        self.shared.check_fence()?;
         if self.note.is_none() {
             return Err(StorageError::invalid("cut while a write is outstanding"));
         }
         if self.find(to.mark).await? != Some(to) {
             return Err(StorageError::invalid(format!("cut at {to:?}, which is no frame end of this log")));
         }
+        self.cut(to).await
+    }
+
+    /// A learner starts from nothing.
+    pub async fn reset(&mut self) -> Result<(), StorageError> {
+        self.rewind(Position::ZERO).await
+    }
+
+    async fn cut(&mut self, to: Position) -> Result<(), StorageError> {
+        if to.mark.seqno < self.committed {
+            let forgotten = self.forget_compactions(to).await;
+            self.fence_on_error(forgotten).await?;
+        }
+        self.committed = self.committed.min(to.mark.seqno);
+        self.incoming = None;
         self.cut_memory(to);
         if to.mark.seqno < self.written.mark.seqno {
             let cut = self.cut_files(to).await;
@@ -588,10 +770,12 @@ impl Log {
         self.recent_bytes = self.recent.iter().map(|frame| frame.bytes.len()).sum();
         self.queued.retain(|frame| !after(&frame.end));
         self.queued_bytes = self.queued.iter().map(|frame| frame.bytes.len()).sum();
+        self.ordered.retain(|ordered| ordered.seqno <= to.mark.seqno);
         self.head = to;
         // Segments that were never written have no file to cut.
         let written = self.written.segment;
-        self.drop_segments(|id| id > to.segment && id > written);
+        let empty = to.begins_segment() && self.written.mark.seqno <= to.mark.seqno;
+        self.drop_segments(|id| (id > to.segment && id > written) || (empty && id == to.segment));
         if let Some(last) = self.segments.get_mut(&to.segment) {
             last.end = to;
         }
@@ -618,7 +802,7 @@ impl Log {
         }
         self.drop_segments(|id| id > to.segment);
         state::remove_if_present(disk.as_ref(), &hint_path(dir, to.segment)).await?;
-        if to.offset == SEGMENT_HEADER_LEN {
+        if to.begins_segment() {
             state::remove_if_present(disk.as_ref(), &segment_path(dir, to.segment)).await?;
             self.drop_segments(|id| id == to.segment);
             state::sync_dir(disk.as_ref(), dir).await?;
@@ -634,27 +818,15 @@ impl Log {
     }
 
     async fn shorten(&mut self, to: Position) -> Result<(), StorageError> {
-        self.segments.get_mut(&to.segment).expect("holds the frame that ends there").hint = false;
+        let segment = self.segments.get_mut(&to.segment).expect("holds the frame that ends there");
+        (segment.hint, segment.usage) = (false, None);
         let handle = self.shared.add_handle(to.segment);
         let file = handle.file().await?;
         file.truncate(to.offset).await.map_err(|error| StorageError::io("cut", &handle.path, error))?;
         file.sync_data().await.map_err(|error| StorageError::io("flush", &handle.path, error))
     }
 
-    /// A learner starts from nothing: drops all frames, whatever was committed. The epoch stays.
-    pub async fn reset(&mut self) -> Result<(), StorageError> {
-        self.shared.check_fence()?;
-        if self.note.is_none() {
-            return Err(StorageError::invalid("reset while a write is outstanding"));
-        }
-        self.committed = Seqno(0);
-        self.cut_memory(Position::ZERO);
-        self.marks = VecDeque::from([Position::ZERO]);
-        let cut = self.cut_files(Position::ZERO).await;
-        self.fence_on_error(cut).await
-    }
-
-    async fn fence_on_error<T>(&self, result: Result<T, StorageError>) -> Result<T, StorageError> {
+    pub(crate) async fn fence_on_error<T>(&self, result: Result<T, StorageError>) -> Result<T, StorageError> {
         if let Err(error) = &result {
             self.shared.fence_and_tell(error).await;
         }
@@ -681,6 +853,7 @@ impl Log {
                 }
             }
         }
+        self.remove_retired().await?;
         self.note.as_mut().expect("no job is outstanding").settle().await;
         let disk = self.shared.env.disk().as_ref();
         state::store_clean(disk, &self.shared.dir, &self.shared.identity, self.head).await
@@ -699,12 +872,22 @@ impl Log {
     }
 }
 
+/// The compactions that a frame orders.
+pub(crate) fn compactions(frame: &Frame) -> Result<Vec<Ordered>, &'static str> {
+    if !frame.has_control {
+        return Ok(Vec::new());
+    }
+    let plans = frame.records().filter_map(|item| Some((item.seqno, Plan::of(&item.record)?)));
+    plans.map(|(seqno, plan)| Ok(Ordered { seqno, plan: plan? })).collect()
+}
+
 fn corrupt(error: FrameError) -> Reject {
     Reject::Corrupt { what: error.to_string() }
 }
 
 /// Reads a chunk; see [`Log::read_chunk`].
 pub struct ChunkJob {
+    _pin: Arc<Pin>,
     shared: Arc<Shared>,
     from: Position,
     bytes_max: usize,
@@ -718,6 +901,13 @@ enum ChunkSource {
         start: Position,
         end: Position,
     },
+    /// A compacted segment's file from `offset` on.
+    Piece {
+        segment: Segment,
+        offset: u64,
+        /// The segments before, with the first piece.
+        before: Vec<SegmentId>,
+    },
 }
 
 impl ChunkJob {
@@ -725,6 +915,13 @@ impl ChunkJob {
         let frames = match self.source {
             ChunkSource::Memory(frames) => frames,
             ChunkSource::File { start, end } => read_frames(&self.shared, start, end, self.bytes_max).await?,
+            ChunkSource::Piece { segment, offset, before } => {
+                let begins = offset > 0 || self.from.mark == segment.base;
+                if !begins {
+                    return Err(StorageError::invalid(format!("read from {:?}, which was compacted", self.from)));
+                }
+                return read_piece(&self.shared, segment, (offset, before), self.bytes_max).await;
+            }
         };
         if let Some(first) = frames.first()
             && first.start.mark != self.from.mark
@@ -736,7 +933,7 @@ impl ChunkJob {
             [one] => one.bytes.clone(),
             many => many.iter().map(|frame| frame.bytes.as_ref()).collect::<Vec<_>>().concat().into(),
         };
-        Ok(Chunk { bytes, end })
+        Ok(Chunk { bytes, end, piece: None })
     }
 }
 
@@ -771,6 +968,7 @@ pub(crate) async fn read_frames(
 
 /// Writes the hint of a sealed segment; see [`Log::take_seal`].
 pub struct SealJob {
+    _pin: Arc<Pin>,
     shared: Arc<Shared>,
     segment: Segment,
 }
@@ -778,6 +976,7 @@ pub struct SealJob {
 /// A hint was written.
 pub struct Sealed {
     end: Position,
+    usage: Usage,
 }
 
 impl SealJob {
@@ -786,7 +985,7 @@ impl SealJob {
         let handle = self.shared.add_handle(end.segment);
         let hint = Hint::scan(&handle, &self.shared.identity, base, end).await?;
         hint.store(self.shared.env.disk().as_ref(), &self.shared.dir, &self.shared.identity).await?;
-        Ok(Sealed { end })
+        Ok(Sealed { end, usage: hint.header.usage })
     }
 }
 

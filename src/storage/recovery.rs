@@ -4,7 +4,9 @@
 //! be absent, whole, or garbage, sector by sector). A changed boot id without a clean stop counts as a power loss.
 //!
 //! The rules:
-//! - Segments other than the last were durable before the next one was named: anything amiss there is corruption.
+//! - Which files are the log's segments, and which are leftovers of a compaction, see [`crate::folder`].
+//! - Segments other than the last were durable before the next one was named, and compacted ones before they were named
+//!   themselves: anything amiss there is corruption.
 //! - In the last segment, bytes that are no frame and have no frame after them are a torn tail, and are cut.
 //! - Frames after such bytes: without a power loss writes land in order, so it is corruption. After one they may be the
 //!   part that landed of a write that was never flushed, and acknowledged to nobody; it is corruption all the same if
@@ -16,58 +18,19 @@
 //! the kernel may show pages, and names, that it will never write. Where a failure is known of, the segment and the state
 //! are replaced by flushed copies for the same reason.
 
+use crate::compaction::Plan;
 use crate::error::StorageError;
+use crate::folder::Folder;
 use crate::frame::{Frame, Position};
-use crate::hint::HintHeader;
+use crate::hint::{Hint, HintHeader};
 use crate::ids::{Epoch, Mark, SegmentId, Seqno};
 use crate::limits::SCAN_BLOCK_BYTES;
-use crate::log::{Recovered, Recovery, Segment, Shared};
-use crate::segment::{Next, SEGMENT_HEADER_LEN, SegmentReader, hint_path, segment_of, segment_path};
-use crate::state::{self, DurableNote, State, TEMP_SUFFIX, state_path};
+use crate::log::{Ordered, Recovered, Recovery, Segment, Shared, compactions};
+use crate::segment::{Next, SEGMENT_HEADER_LEN, SegmentReader, hint_path, segment_path};
+use crate::span::Span;
+use crate::state::{self, DurableNote, State, state_path};
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::sync::Arc;
-
-/// The names in a region's folder, by meaning.
-#[derive(Default)]
-pub(crate) struct Folder {
-    pub(crate) segments: Vec<SegmentId>,
-    pub(crate) hints: Vec<SegmentId>,
-    temps: Vec<String>,
-}
-
-impl Folder {
-    pub(crate) async fn list(shared: &Shared) -> Result<Folder, StorageError> {
-        let mut folder = Folder::default();
-        let entries = match shared.env.disk().list(&shared.dir).await {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(folder),
-            Err(error) => return Err(StorageError::io("list", &shared.dir, error)),
-        };
-        for entry in entries.into_iter().filter(|entry| !entry.is_dir) {
-            if let Some(segment) = segment_of(&entry.name, "seg") {
-                folder.segments.push(segment);
-            } else if let Some(segment) = segment_of(&entry.name, "hint") {
-                folder.hints.push(segment);
-            } else if entry.name.ends_with(TEMP_SUFFIX) {
-                folder.temps.push(entry.name);
-            }
-        }
-        folder.segments.sort();
-        Ok(folder)
-    }
-
-    /// The segments are numbered from 1 without a gap.
-    fn check_run(&self, dir: &str) -> Result<(), StorageError> {
-        for (&found, expected) in self.segments.iter().zip(1..) {
-            if found != SegmentId(expected) {
-                let missing = segment_path(dir, SegmentId(expected));
-                return Err(StorageError::corrupt(&missing, 0, format!("segment is missing, {found} is there")));
-            }
-        }
-        Ok(())
-    }
-}
 
 /// What reading the segments, without changing anything, says about a log.
 pub(crate) struct Survey {
@@ -83,6 +46,10 @@ pub(crate) struct Survey {
     pub(crate) hints_missing: u64,
     /// A last segment without a frame.
     empty: Option<SegmentId>,
+    /// Compactions that the log orders, as far as they were read.
+    ordered: BTreeMap<Seqno, Plan>,
+    /// Segments whose hints hold more of them.
+    plans_in: Vec<Segment>,
 }
 
 /// What is known about the end of the log from outside it.
@@ -116,7 +83,8 @@ pub(crate) async fn recover(shared: Arc<Shared>) -> Result<(Recovered, Recovery)
     let fenced_before = state::is_fenced(disk, dir).await?;
     let power_loss_suspected = clean.is_none() && state.boot_id != disk.boot_id();
     let evidence = Evidence { clean, noted, power_loss_suspected };
-    let survey = survey(&shared, &folder, &evidence).await?;
+    let mut survey = survey(&shared, &folder, &evidence).await?;
+    let ordered = survey.find_ordered(&shared, state.carried_out).await?;
 
     remove_leftovers(&shared, &folder, survey.head.segment).await?;
     cut_torn_tail(&shared, &survey).await?;
@@ -146,6 +114,8 @@ pub(crate) async fn recover(shared: Arc<Shared>) -> Result<(Recovered, Recovery)
         committed: survey.committed,
         marks: survey.marks,
         note,
+        ordered,
+        carried_out: state.carried_out,
     };
     Ok((recovered, recovery))
 }
@@ -163,7 +133,7 @@ async fn create(shared: &Shared) -> Result<State, StorageError> {
     state::remove_clean(disk.as_ref(), dir).await?;
     let (mut note, _) = DurableNote::load(disk.as_ref(), dir, shared.identity).await?;
     note.lower(disk.as_ref(), Position::ZERO).await?;
-    let state = State { epoch: Epoch(0), boot_id: disk.boot_id() };
+    let state = State { epoch: Epoch(0), boot_id: disk.boot_id(), carried_out: Seqno(0) };
     state.store(disk.as_ref(), dir, &shared.identity).await?;
     Ok(state)
 }
@@ -181,14 +151,17 @@ pub(crate) async fn survey(shared: &Shared, folder: &Folder, evidence: &Evidence
         torn_why: String::new(),
         hints_missing: 0,
         empty: None,
+        ordered: BTreeMap::new(),
+        plans_in: Vec::new(),
     };
     let last = folder.segments.last().copied();
     for &segment in &folder.segments {
-        let is_last = Some(segment) == last;
-        let hinted = if is_last { None } else { segment_end_by_hint(shared, segment, survey.head).await? };
-        match hinted {
-            Some(hint) => survey.skip(hint),
-            None => survey.read_segment(shared, segment, is_last, evidence).await?,
+        let is_open = Some(segment) == last && !segment.is_compacted();
+        let hinted = if is_open { None } else { segment_end_by_hint(shared, segment, survey.head).await? };
+        match (hinted, folder.spans.get(&segment)) {
+            (Some(hint), _) => survey.skip(hint, folder.last_number(segment)),
+            (None, Some(span)) => survey.read_compacted(shared, span).await?,
+            (None, None) => survey.read_segment(shared, segment, is_open, evidence).await?,
         }
     }
     survey.read_marks(shared).await?;
@@ -207,17 +180,59 @@ async fn segment_end_by_hint(
     let handle = shared.add_handle(segment);
     let file = handle.file().await?;
     let len = file.len().await.map_err(|error| StorageError::io("read length of", &handle.path, error))?;
-    // Opening checks the segment's header, which says whose it is.
-    SegmentReader::open(file, &handle.path, &shared.identity, segment, None).await?;
-    Ok((hint.base == head.mark && hint.end.offset == len).then_some(hint))
+    // Opening checks the segment's header, which says whose it is, and what it stands for.
+    let reader = SegmentReader::open(file, &handle.path, &shared.identity, segment, None).await?;
+    let ends = reader.span.is_none() || reader.ends_at(hint.end);
+    Ok((hint.base == head.mark && hint.end.offset == len && ends).then_some(hint))
 }
 
 impl Survey {
-    fn skip(&mut self, hint: HintHeader) {
-        self.segments.insert(hint.end.segment, Segment { base: hint.base, end: hint.end, hint: true });
-        self.head = hint.end;
+    fn skip(&mut self, hint: HintHeader, last: u64) {
+        let segment = Segment::hinted(&hint, last);
+        if hint.plans > 0 {
+            self.plans_in.push(segment);
+        }
         self.committed = self.committed.max(hint.committed);
-        self.marks = VecDeque::from([hint.end]);
+        self.add_segment(segment);
+    }
+
+    fn add_segment(&mut self, segment: Segment) {
+        self.segments.insert(segment.id(), segment);
+        self.head = segment.end_as_head();
+        self.marks = VecDeque::from([self.head]);
+    }
+
+    /// Reads a compacted segment that has no hint, all of which must be sound.
+    async fn read_compacted(&mut self, shared: &Shared, span: &Span) -> Result<(), StorageError> {
+        let handle = shared.add_handle(span.segment);
+        if span.base != self.head.mark {
+            return Err(StorageError::corrupt(&handle.path, 0, "compacted segment does not continue the log"));
+        }
+        let end = Position { mark: span.end, segment: span.segment, offset: span.len };
+        let hint = Hint::scan(&handle, &shared.identity, span.base, end).await?;
+        self.hints_missing += 1;
+        self.committed = self.committed.max(span.end.seqno);
+        self.add_segment(Segment { hint: false, ..Segment::hinted(&hint.header, span.last) });
+        Ok(())
+    }
+
+    /// The compactions ordered after `carried_out`.
+    async fn find_ordered(&mut self, shared: &Shared, carried_out: Seqno) -> Result<VecDeque<Ordered>, StorageError> {
+        let (disk, identity) = (shared.env.disk().as_ref(), &shared.identity);
+        for segment in std::mem::take(&mut self.plans_in) {
+            if segment.end.mark.seqno <= carried_out {
+                continue;
+            }
+            let handle = shared.add_handle(segment.id());
+            let hint = Hint::load_or_scan(disk, &shared.dir, &handle, identity, segment.base, segment.end).await?;
+            for (seqno, plan) in hint.extras().filter_map(|(seqno, record)| Some((seqno, Plan::of(&record)?))) {
+                let plan = plan.map_err(|what| StorageError::corrupt(&handle.path, 0, what))?;
+                self.ordered.insert(seqno, plan);
+            }
+        }
+        let ordered = std::mem::take(&mut self.ordered).into_iter();
+        let after = ordered.filter(|(seqno, _)| *seqno > carried_out);
+        Ok(after.map(|(seqno, plan)| Ordered { seqno, plan }).collect())
     }
 
     fn add(&mut self, frame: &Frame) {
@@ -241,11 +256,13 @@ impl Survey {
         let file = handle.file().await?;
         let mut reader = SegmentReader::open(file, &handle.path, &shared.identity, segment, None).await?;
         let base = self.head.mark;
-        let mut at = Position { mark: base, segment, offset: SEGMENT_HEADER_LEN };
+        let mut at = Position::beginning(segment, base);
         loop {
             match reader.next(at).await? {
                 Next::Frame(frame) => {
                     check_noted(&reader, &frame, evidence)?;
+                    let ordered = compactions(&frame).map_err(|what| reader.corrupt(at.offset, what))?;
+                    self.ordered.extend(ordered.into_iter().map(|ordered| (ordered.seqno, ordered.plan)));
                     at = frame.end;
                     self.add(&frame);
                 }
@@ -259,8 +276,8 @@ impl Survey {
                 Next::Bad(error) => return Err(reader.corrupt(at.offset, error.to_string())),
             }
         }
-        if at.offset > SEGMENT_HEADER_LEN {
-            self.segments.insert(segment, Segment { base, end: at, hint: false });
+        if !at.begins_segment() {
+            self.segments.insert(segment, Segment::appended(base, at));
             self.hints_missing += !is_last as u64;
             return Ok(());
         }
@@ -284,7 +301,7 @@ impl Survey {
         let head = self.head;
         let mut base = Position::ZERO;
         if let Some(before) = self.segments.values().rfind(|segment| segment.end.mark.seqno <= self.committed) {
-            base = before.end;
+            base = before.end_as_head();
         }
         self.marks = VecDeque::from([base]);
         for segment in skipped {
@@ -292,7 +309,7 @@ impl Survey {
             let file = handle.file().await?;
             let (identity, len) = (&shared.identity, Some(segment.end.offset));
             let mut reader = SegmentReader::open(file, &handle.path, identity, segment.end.segment, len).await?;
-            let mut at = Position { mark: segment.base, segment: segment.end.segment, offset: SEGMENT_HEADER_LEN };
+            let mut at = segment.start();
             while at != segment.end {
                 match reader.next(at).await? {
                     Next::Frame(frame) => {
@@ -369,7 +386,11 @@ async fn remove_leftovers(shared: &Shared, folder: &Folder, last: SegmentId) -> 
     for path in temps.chain(orphans) {
         state::remove_if_present(disk, &path).await?;
     }
-    Ok(())
+    for &segment in &folder.superseded {
+        state::remove_if_present(disk, &segment_path(&shared.dir, segment)).await?;
+    }
+    // For good before anything is compacted again.
+    if folder.superseded.is_empty() { Ok(()) } else { state::sync_dir(disk, &shared.dir).await }
 }
 
 async fn cut_torn_tail(shared: &Shared, survey: &Survey) -> Result<(), StorageError> {
@@ -412,7 +433,7 @@ struct Tail<'a> {
 impl Tail<'_> {
     /// Returns up to where the log is durable: its head, or on a full disk what was known before.
     async fn make_durable(mut self, clean: bool) -> Result<(DurableNote, Position), StorageError> {
-        if clean || self.head == Position::ZERO {
+        if clean || self.head.begins_segment() {
             return Ok((self.note, self.head));
         }
         let written = if self.fenced_before { self.copy_segment().await } else { self.write_again().await };

@@ -16,6 +16,8 @@
 //! A segment gets its name only after its header is flushed, and only after everything in the segment before it is. So a
 //! header that does not read back is corruption, and damage in any segment but the last is too: neither can be what a
 //! crash leaves of a write that nobody acknowledged.
+//!
+//! A compacted segment, `000001.2.seg` (number and generation), has another header: see [`crate::span`].
 
 use crate::error::StorageError;
 use crate::frame::{FRAME_HEADER_LEN, Frame, FrameError, FrameHeader, Position};
@@ -23,6 +25,7 @@ use crate::ids::{RegionId, SegmentId, Seqno};
 use crate::limits::SCAN_BLOCK_BYTES;
 use crate::record::{u32_at, u64_at, u128_at};
 use crate::seed::{Identity, Seeds};
+use crate::span::{SPAN_HEADER_LEN, Span};
 use bytes::Bytes;
 use env::File;
 use std::sync::Arc;
@@ -31,19 +34,34 @@ pub(crate) const SEGMENT_HEADER_LEN: u64 = 64;
 const MAGIC: &[u8; 8] = b"STEADSEG";
 const FORMAT: u32 = 1;
 
+/// Where a segment's frames begin.
+pub(crate) fn frames_start(segment: SegmentId) -> u64 {
+    if segment.is_compacted() { SPAN_HEADER_LEN } else { SEGMENT_HEADER_LEN }
+}
+
 pub(crate) fn segment_path(dir: &str, segment: SegmentId) -> String {
-    format!("{dir}/{:06}.seg", segment.0)
+    format!("{dir}/{}.seg", stem(segment))
 }
 
 pub(crate) fn hint_path(dir: &str, segment: SegmentId) -> String {
-    format!("{dir}/{:06}.hint", segment.0)
+    format!("{dir}/{}.hint", stem(segment))
+}
+
+fn stem(segment: SegmentId) -> String {
+    match segment.generation() {
+        0 => format!("{:06}", segment.number()),
+        generation => format!("{:06}.{generation}", segment.number()),
+    }
 }
 
 /// The segment that `name` is the file or (`extension` "hint") the hint file of.
 pub(crate) fn segment_of(name: &str, extension: &str) -> Option<SegmentId> {
-    let digits = name.strip_suffix(extension)?.strip_suffix('.')?;
-    let id: u64 = digits.parse().ok()?;
-    (id > 0 && format!("{id:06}") == digits).then_some(SegmentId(id))
+    let found = name.strip_suffix(extension)?.strip_suffix('.')?;
+    let (number, generation) = found.split_once('.').unwrap_or((found, "0"));
+    let (number, generation): (u64, u64) = (number.parse().ok()?, generation.parse().ok()?);
+    let known = number > 0 && number < 1 << 40 && generation < 1 << 24;
+    let segment = known.then(|| SegmentId::compacted(number, generation))?;
+    (stem(segment) == found).then_some(segment)
 }
 
 pub(crate) fn encode_header(identity: &Identity, segment: SegmentId) -> Bytes {
@@ -102,6 +120,8 @@ pub(crate) struct SegmentReader {
     pub(crate) seeds: Seeds,
     /// Of the part to read; the file may be longer.
     pub(crate) len: u64,
+    /// What a compacted segment stands for.
+    pub(crate) span: Option<Span>,
     block: Bytes,
     block_start: u64,
 }
@@ -136,14 +156,23 @@ impl SegmentReader {
             path: path.to_owned(),
             seeds: identity.seeds(segment),
             len: len.unwrap_or(file_len),
+            span: None,
             block: Bytes::new(),
             block_start: 0,
         };
         if file_len < reader.len {
             return Err(reader.corrupt(file_len, format!("segment ends early, it had {} bytes", reader.len)));
         }
-        let header = reader.bytes(0, SEGMENT_HEADER_LEN as usize).await?;
-        check_header(&header, path, identity, segment)?;
+        let header = reader.bytes(0, frames_start(segment) as usize).await?;
+        if !segment.is_compacted() {
+            check_header(&header, path, identity, segment)?;
+            return Ok(reader);
+        }
+        let span = Span::decode(&header, path, identity, segment)?;
+        if span.len != file_len || reader.len != file_len {
+            return Err(reader.corrupt(file_len, format!("compacted segment should have {} bytes", span.len)));
+        }
+        reader.span = Some(span);
         Ok(reader)
     }
 
@@ -183,6 +212,11 @@ impl SegmentReader {
             }
             Err(error) => Ok(Next::Bad(error)),
         }
+    }
+
+    /// Whether `end` is the end of the span that this compacted segment stands for.
+    pub(crate) fn ends_at(&self, end: Position) -> bool {
+        self.span.is_some_and(|span| span.end == end.mark && span.len == end.offset)
     }
 
     async fn frame_at(&mut self, at: Position) -> Result<Result<Frame, FrameError>, StorageError> {

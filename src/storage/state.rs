@@ -3,7 +3,7 @@
 //! `state`, replaced as a whole (temp, flush, rename, flush the folder):
 //! ```text
 //!      0    8  "STEADREG"          48   16  boot id of the start that wrote it
-//!      8    4  format, 1           64    8  zero
+//!      8    4  format, 1           64    8  compactions ordered up to this seqno are over
 //!     12    4  zero                72    8  checksum of bytes 0..72
 //!     16   16  cluster
 //!     32    8  region
@@ -52,6 +52,8 @@ pub(crate) const TEMP_SUFFIX: &str = ".tmp";
 pub(crate) struct State {
     pub(crate) epoch: Epoch,
     pub(crate) boot_id: u128,
+    /// Compactions that records up to here order are over, with nothing left behind of what they replaced.
+    pub(crate) carried_out: Seqno,
 }
 
 impl State {
@@ -63,6 +65,7 @@ impl State {
         bytes[32..40].copy_from_slice(&identity.region.0.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.epoch.0.to_le_bytes());
         bytes[48..64].copy_from_slice(&self.boot_id.to_le_bytes());
+        bytes[64..72].copy_from_slice(&self.carried_out.0.to_le_bytes());
         let checksum = xxhash_rust::xxh3::xxh3_64(&bytes[..72]);
         bytes[72..].copy_from_slice(&checksum.to_le_bytes());
         bytes.into()
@@ -77,7 +80,8 @@ impl State {
             return Err(StorageError::corrupt(path, 0, "state's checksum is wrong"));
         }
         let identity = Identity { cluster: u128_at(bytes, 16), region: crate::ids::RegionId(u64_at(bytes, 32)) };
-        let state = State { epoch: Epoch(u64_at(bytes, 40)), boot_id: u128_at(bytes, 48) };
+        let (epoch, carried_out) = (Epoch(u64_at(bytes, 40)), Seqno(u64_at(bytes, 64)));
+        let state = State { epoch, boot_id: u128_at(bytes, 48), carried_out };
         Ok((u32_at(bytes, 8), identity, state))
     }
 

@@ -5,15 +5,15 @@
 
 use crate::error::StorageError;
 use crate::files::FileCache;
-use crate::frame::{Frame, Position};
+use crate::folder::Folder;
+use crate::frame::Frame;
 use crate::hint::Hint;
 use crate::ids::{Epoch, Mark, RegionId, Seqno};
 use crate::index::HashHeap;
 use crate::limits::OPEN_FILES_MAX;
 use crate::log::{Log, Shared, read_frames};
 use crate::record::Record;
-use crate::recovery::{Evidence, Folder, Survey, survey};
-use crate::segment::SEGMENT_HEADER_LEN;
+use crate::recovery::{Evidence, Survey, survey};
 use crate::state::{self, DurableNote, State, state_path};
 use crate::store::{Entry, ScanCursor, Store};
 use bytes::Bytes;
@@ -85,8 +85,7 @@ async fn check(shared: &Arc<Shared>, state: State, report: &mut Report) -> Resul
 async fn replay(shared: &Shared, survey: &Survey, report: &mut Report) -> Result<BTreeMap<Bytes, Entry>, StorageError> {
     let mut entries = BTreeMap::new();
     for segment in survey.segments.values() {
-        let start = Position { mark: segment.base, segment: segment.end.segment, offset: SEGMENT_HEADER_LEN };
-        for frame in read_frames(shared, start, segment.end, usize::MAX).await? {
+        for frame in read_frames(shared, segment.start(), segment.end, usize::MAX).await? {
             report.frames += 1;
             report.records += frame.header.records as u64;
             apply(&mut entries, &frame);

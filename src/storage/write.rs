@@ -4,7 +4,7 @@ use crate::error::StorageError;
 use crate::frame::{Frame, Position};
 use crate::ids::SegmentId;
 use crate::log::Shared;
-use crate::segment::{SEGMENT_HEADER_LEN, encode_header};
+use crate::segment::encode_header;
 use crate::state::{self, DurableNote, TEMP_SUFFIX};
 use bytes::Bytes;
 use env::{File, OpenMode};
@@ -68,7 +68,7 @@ impl WriteJob {
         let runs = std::mem::take(&mut self.runs);
         let last = runs.len().checked_sub(1);
         for (at, run) in runs.into_iter().enumerate() {
-            if run.start.offset == SEGMENT_HEADER_LEN {
+            if run.start.begins_segment() {
                 self.begin_segment(run.start.segment).await?;
             }
             let file = self.file(run.start.segment).await?;
@@ -99,7 +99,8 @@ impl WriteJob {
 
     /// Makes everything written so far durable, and notes it.
     async fn flush(&mut self) -> Result<(), StorageError> {
-        if self.written == Position::ZERO {
+        if self.written.begins_segment() {
+            // The segments before it were flushed when they were left.
             return Ok(());
         }
         let file = self.file(self.written.segment).await?;

@@ -10,15 +10,15 @@ use crate::hint::Hint;
 use crate::ids::{Mark, Seqno};
 use crate::index::Index;
 use crate::limits::BUILD_ROUND_RECORDS;
-use crate::log::{Log, Shared, read_frames};
+use crate::log::{Log, Pin, Shared, read_frames};
 use crate::record::{Location, Record};
-use crate::segment::SEGMENT_HEADER_LEN;
 use crate::store::Store;
 use bytes::Bytes;
 use std::sync::Arc;
 
 /// Everything of a log that a store is made of, as it was at one moment.
 pub(crate) struct Build {
+    pin: Arc<Pin>,
     shared: Arc<Shared>,
     committed: Seqno,
     /// Where the settled segments end.
@@ -37,7 +37,7 @@ impl Build {
         let mut tail = Vec::new();
         for segment in log.segments.values() {
             let end = log.written_end(segment);
-            let start = Position { mark: segment.base, segment: end.segment, offset: SEGMENT_HEADER_LEN };
+            let start = segment.start();
             let cut_here = if cut.segment == end.segment { cut } else { end };
             if segment.base.seqno < cut.mark.seqno {
                 settled.push((segment.base, cut_here));
@@ -46,13 +46,15 @@ impl Build {
                 tail.push((if segment.base.seqno < cut.mark.seqno { cut_here } else { start }, end));
             }
         }
-        Build { shared: log.shared.clone(), committed: log.committed(), cut, settled, tail, unwritten: log.unwritten() }
+        let (pin, shared) = (log.shared.pin(), log.shared.clone());
+        Build { pin, shared, committed: log.committed(), cut, settled, tail, unwritten: log.unwritten() }
     }
 
     /// `hash_mask` says which bits of a key's hash the index sees.
     pub(crate) async fn run(self, index: Box<dyn Index>, hash_mask: u64) -> Result<Store, StorageError> {
         let settled = (self.cut.segment, self.cut.offset);
         let mut store = Store::new(self.shared.clone(), index, hash_mask, self.committed, settled);
+        store.pin = self.pin.clone();
         let sources = self.sources().await?;
         let total: u64 = sources.iter().map(Source::entries).sum();
         let rounds = total.div_ceil(BUILD_ROUND_RECORDS).max(1);
@@ -185,6 +187,7 @@ impl Store {
     fn index_newest(&mut self, newest: &Newest) {
         let live = newest.iter().filter_map(|(&key_hash, &(_, location))| Some((self.indexed(key_hash), location?)));
         let live: Vec<(u64, Location)> = live.collect();
+        live.iter().for_each(|&(_, location)| self.live.add(location));
         self.index.load(&live);
     }
 

@@ -40,6 +40,11 @@ impl Graves {
         }
     }
 
+    /// The segment is gone, and all places in it.
+    pub(crate) fn forget_segment(&mut self, segment: SegmentId) {
+        self.dead.retain(|place, _| place.0 != segment);
+    }
+
     pub(crate) fn contains(&self, candidate: &Candidate, key_hash: u128) -> bool {
         !self.dead.is_empty() && self.dead.get(&place(candidate)).is_some_and(|dead| dead.contains(&key_hash))
     }

@@ -10,9 +10,13 @@
 //!
 //! The index may change under a running job, segments may be closed: a job owns what it reads.
 //!
+//! A switch of the log to compacted segments ([`crate::compaction`]) leaves the store as it was, with what it points to;
+//! [`Mover`] then moves the index on, step by step, and only then do the segments that were replaced go.
+//!
 //! Missing on purpose: cutting a suffix. A primary never cuts its own log; whoever does builds its store anew.
 
 mod build;
+mod compact;
 mod graves;
 mod pending;
 mod read;
@@ -21,6 +25,7 @@ mod sessions;
 mod settle;
 mod stretch;
 
+pub use compact::{Mover, Planner, Space};
 pub use read::ReadJob;
 pub use scan::{ScanCursor, ScanJob, ScanPage, Scanned};
 pub use sessions::{Seen, SessionTable};
@@ -31,10 +36,11 @@ use crate::frame::Frame;
 use crate::ids::{SegmentId, Seqno};
 use crate::index::{Candidate, Candidates, HashIndex, HashOptions, Index, IndexCursor};
 use crate::limits::SETTLE_RECORDS_MAX;
-use crate::log::{Log, Shared};
+use crate::log::{Log, Pin, Shared};
 use crate::record::{Location, Record};
 use build::Build;
 use bytes::Bytes;
+use compact::LiveBytes;
 use graves::Graves;
 use pending::{Pending, Version};
 use read::{Probe, Sight};
@@ -74,6 +80,8 @@ pub enum Lookup {
 }
 
 pub struct Store {
+    /// Segments that the index may point to stay.
+    pin: Arc<Pin>,
     shared: Arc<Shared>,
     index: Box<dyn Index>,
     /// The bits of a key's hash that the index sees; fewer than all only in tests, to make hashes collide.
@@ -87,6 +95,7 @@ pub struct Store {
     /// The last record of the outstanding settling.
     settling: Option<Seqno>,
     sessions: SessionTable,
+    live: LiveBytes,
 }
 
 impl Store {
@@ -106,6 +115,7 @@ impl Store {
         settled: (SegmentId, u64),
     ) -> Store {
         Store {
+            pin: shared.pin(),
             shared,
             index,
             hash_mask,
@@ -116,6 +126,7 @@ impl Store {
             settled,
             settling: None,
             sessions: SessionTable::default(),
+            live: LiveBytes::default(),
         }
     }
 
@@ -166,6 +177,7 @@ impl Store {
 
     fn sight(&self) -> Sight {
         Sight {
+            _pin: self.shared.pin(),
             shared: self.shared.clone(),
             mask: self.hash_mask & self.index.hash_mask(),
             settled: self.settled,
@@ -224,7 +236,8 @@ impl Store {
             }
             (None, None) => true,
         };
-        assert!(done, "only settling changes the index");
+        assert!(done, "only settling changes the index, and moving while nothing is being settled");
+        self.live.replace(old.map(|(_, location)| location), new);
         if let Some(new) = new.filter(|_| !self.graves.is_empty())
             && let Some(candidate) = self.candidate_for(hash, new)
         {

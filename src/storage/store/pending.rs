@@ -73,6 +73,11 @@ impl Pending {
         }
     }
 
+    /// The oldest version of all.
+    pub(crate) fn first(&self) -> Option<Seqno> {
+        self.order.front().map(|entry| entry.0)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.order.len()
     }

@@ -3,7 +3,7 @@
 use crate::error::StorageError;
 use crate::ids::SegmentId;
 use crate::index::{Candidate, Candidates};
-use crate::log::Shared;
+use crate::log::{Pin, Shared};
 use crate::record::{Location, Record};
 use crate::store::Entry;
 use crate::store::graves::Graves;
@@ -46,6 +46,8 @@ impl ReadJob {
 /// What a job has to know of the store as it was when the job was made.
 #[derive(Clone)]
 pub(crate) struct Sight {
+    /// What it reads may be compacted meanwhile.
+    pub(crate) _pin: Arc<Pin>,
     pub(crate) shared: Arc<Shared>,
     /// The bits of a key's hash that tell candidates apart.
     pub(crate) mask: u64,

@@ -22,8 +22,17 @@ pub struct SessionTable {
 struct Session {
     /// Numbers below it are not kept.
     floor: u64,
-    outcomes: BTreeMap<u64, Bytes>,
+    /// The record that raised the floor, or if it was raised for want of room the one just below it: without that record
+    /// the floor would not be known.
+    floor_by: Seqno,
+    outcomes: BTreeMap<u64, Outcome>,
     last: Seqno,
+}
+
+#[derive(Clone, Debug)]
+struct Outcome {
+    bytes: Bytes,
+    seqno: Seqno,
 }
 
 /// What is known of a session's request.
@@ -41,10 +50,18 @@ impl SessionTable {
     pub fn check(&self, session: u64, number: u64) -> Seen {
         let Some(known) = self.sessions.get(&session) else { return Seen::New };
         match known.outcomes.get(&number) {
-            Some(outcome) => Seen::Done(outcome.clone()),
+            Some(outcome) => Seen::Done(outcome.bytes.clone()),
             None if number < known.floor => Seen::Forgotten,
             None => Seen::New,
         }
+    }
+
+    /// Whether the table would be another without this record of the log.
+    pub(crate) fn needs(&self, seqno: Seqno, session: u64, number: u64) -> bool {
+        self.sessions.get(&session).is_some_and(|known| {
+            let outcome = known.outcomes.get(&number);
+            known.last == seqno || known.floor_by == seqno || outcome.is_some_and(|outcome| outcome.seqno == seqno)
+        })
     }
 
     pub fn len(&self) -> usize {
@@ -66,9 +83,11 @@ impl SessionTable {
         self.by_age.insert(seqno, session);
         known.last = seqno;
         self.outcome_bytes += outcome.len();
-        let replaced = known.outcomes.insert(number, outcome);
-        self.outcome_bytes -= replaced.map_or(0, |outcome| outcome.len());
-        known.floor = known.floor.max(floor);
+        let replaced = known.outcomes.insert(number, Outcome { bytes: outcome, seqno });
+        self.outcome_bytes -= replaced.map_or(0, |outcome| outcome.bytes.len());
+        if floor > known.floor {
+            (known.floor, known.floor_by) = (floor, seqno);
+        }
         self.outcome_bytes -= known.forget_below_floor();
         if self.sessions.len() > SESSIONS_MAX {
             self.drop_oldest();
@@ -78,7 +97,7 @@ impl SessionTable {
     fn drop_oldest(&mut self) {
         let (_, session) = self.by_age.pop_first().expect("one for each session");
         let dropped = self.sessions.remove(&session).expect("held both ways");
-        self.outcome_bytes -= dropped.outcomes.values().map(Bytes::len).sum::<usize>();
+        self.outcome_bytes -= dropped.outcomes.values().map(|outcome| outcome.bytes.len()).sum::<usize>();
     }
 }
 
@@ -88,10 +107,13 @@ impl Session {
         if self.outcomes.len() > OUTCOMES_PER_SESSION_MAX {
             let excess = self.outcomes.len() - OUTCOMES_PER_SESSION_MAX;
             let least_kept = *self.outcomes.keys().nth(excess).expect("more than excess");
-            self.floor = self.floor.max(least_kept);
+            if least_kept > self.floor {
+                let (_, below) = self.outcomes.range(..least_kept).next_back().expect("the excess");
+                (self.floor, self.floor_by) = (least_kept, below.seqno);
+            }
         }
         let kept = self.outcomes.split_off(&self.floor);
-        std::mem::replace(&mut self.outcomes, kept).values().map(Bytes::len).sum()
+        std::mem::replace(&mut self.outcomes, kept).values().map(|outcome| outcome.bytes.len()).sum()
     }
 }
 

@@ -139,8 +139,8 @@ impl<'a> Stretch<'a> {
         while at < self.starts() {
             let bytes = &self.bytes[at..];
             let offset = self.candidate.offset + at as u64;
-            if FrameHeader::read(bytes, self.seeds, offset).is_ok() {
-                at += FRAME_HEADER_LEN;
+            if let Ok(header) = FrameHeader::read(bytes, self.seeds, offset) {
+                at += header.records_start(bytes).ok_or(Longer(at + header.table_len_max()))?;
             } else if let Ok((_, len)) = Record::read(bytes, self.seeds, offset) {
                 at += len;
             } else if at + FRAME_HEADER_LEN > self.asked {

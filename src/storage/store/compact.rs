@@ -1,0 +1,447 @@
+//! A store's part in compaction: which records of a run are needed, and moving the index to where they are then.
+//!
+//! Both go through many records, a step at a time on the task that owns the store, with the hints read beside it:
+//! [`Planner::load`] and [`Mover::load`] wait for the disk and own what they need, [`Store::mark`] and [`Store::move_on`]
+//! take a step and do not wait.
+
+use crate::compaction::policy::{self, SegmentUse};
+use crate::compaction::{Bitmap, CompactJob, Keep, Needed, Output, Run, is_plan};
+use crate::error::StorageError;
+use crate::hint::{Hint, HintEntry};
+use crate::ids::{SegmentId, Seqno};
+use crate::index::Candidate;
+use crate::limits::{COMPACT_OLDER_RECORDS_MAX, COMPACT_STEP_RECORDS};
+use crate::log::{Log, Pin, Retired, Segment, Shared};
+use crate::record::{Location, Record};
+use crate::store::Store;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Bytes of the records in the index, by segment.
+#[derive(Default)]
+pub(crate) struct LiveBytes(BTreeMap<SegmentId, u64>);
+
+impl LiveBytes {
+    pub(crate) fn add(&mut self, location: Location) {
+        *self.0.entry(location.segment).or_default() += location.len as u64;
+    }
+
+    fn remove(&mut self, location: Location) {
+        let bytes = self.0.get_mut(&location.segment).expect("counted when it was added");
+        *bytes -= location.len as u64;
+        if *bytes == 0 {
+            self.0.remove(&location.segment);
+        }
+    }
+
+    pub(crate) fn replace(&mut self, old: Option<Location>, new: Option<Location>) {
+        if let Some(new) = new {
+            self.add(new);
+        }
+        if let Some(old) = old {
+            self.remove(old);
+        }
+    }
+
+    fn of(&self, segment: SegmentId) -> u64 {
+        self.0.get(&segment).copied().unwrap_or(0)
+    }
+}
+
+/// What a region's log takes, and what of it is needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Of the segment files, those that were replaced and not yet removed left out.
+    pub total_bytes: u64,
+    /// Records that the index points to or that are on their way into it.
+    pub live_bytes: u64,
+}
+
+impl Space {
+    /// What compaction may free: all that is not a live record.
+    pub fn dead_bytes(&self) -> u64 {
+        self.total_bytes.saturating_sub(self.live_bytes)
+    }
+}
+
+/// Finds out which records of a run are needed. The way of one: [`Store::planner`], then [`Planner::load`] and
+/// [`Store::mark`] in turn until the first finds no more, then [`Planner::finish`], whose job gives the output and the plan.
+pub struct Planner {
+    shared: Arc<Shared>,
+    pin: Arc<Pin>,
+    run: Run,
+    before: Vec<Segment>,
+    wall_ms: u64,
+    /// Inputs loaded so far.
+    loaded: usize,
+    /// The hint of the last one loaded, and how far it was gone through.
+    hint: Option<HintWalk>,
+    records: u64,
+    marked: Bitmap,
+    /// Records that a later one of the key in the run takes the place of: tombstones, and puts that the index cannot tell
+    /// from others of the key.
+    newest: env::HashMap<u128, Newest>,
+    /// Live puts that expire.
+    expiring: env::HashSet<u128>,
+}
+
+#[derive(Clone, Copy)]
+struct Newest {
+    record: u64,
+    tombstone: bool,
+}
+
+/// A hint's entries and extras in log order.
+struct HintWalk {
+    hint: Hint,
+    entry: usize,
+    extra: usize,
+}
+
+enum Walked<'a> {
+    Entry(HintEntry),
+    Extra(Seqno, Record<'a>),
+}
+
+impl HintWalk {
+    fn new(hint: Hint) -> HintWalk {
+        HintWalk { hint, entry: 0, extra: 0 }
+    }
+
+    fn next(&mut self) -> Option<Walked<'_>> {
+        let entry = (self.entry < self.hint.header.entries() as usize).then(|| self.hint.entry(self.entry));
+        let extra = self.hint.extra(self.extra);
+        match (entry, extra) {
+            (Some(entry), None) => {
+                self.entry += 1;
+                Some(Walked::Entry(entry))
+            }
+            (Some(entry), Some((seqno, ..))) if entry.seqno < seqno => {
+                self.entry += 1;
+                Some(Walked::Entry(entry))
+            }
+            (_, Some((seqno, record, next))) => {
+                self.extra = next;
+                Some(Walked::Extra(seqno, record))
+            }
+            (None, None) => None,
+        }
+    }
+}
+
+async fn load_hint(shared: &Shared, segment: &Segment) -> Result<Hint, StorageError> {
+    let disk = shared.env.disk().as_ref();
+    let handle = shared.add_handle(segment.id());
+    Hint::load_or_scan(disk, &shared.dir, &handle, &shared.identity, segment.base, segment.end).await
+}
+
+impl Planner {
+    /// Reads the hint of the next segment of the run; false when there is none.
+    pub async fn load(&mut self) -> Result<bool, StorageError> {
+        let Some(input) = self.run.inputs.get(self.loaded) else { return Ok(false) };
+        self.loaded += 1;
+        self.hint = Some(HintWalk::new(load_hint(&self.shared, input).await?));
+        Ok(true)
+    }
+
+    /// The job that writes what is needed. `None` if a switch came between, so that the answers may be wrong.
+    pub async fn finish(self) -> Result<Option<CompactJob>, StorageError> {
+        if self.shared.pin().switches != self.pin.switches {
+            return Ok(None);
+        }
+        let tombstones = self.newest.iter().filter(|(_, newest)| newest.tombstone).map(|(hash, _)| hash);
+        let mut nothing_older: env::HashSet<u128> = tombstones.chain(&self.expiring).copied().collect();
+        if !env::mutants::active("M12") {
+            self.look_before(&mut nothing_older).await?;
+        }
+        let needed = Needed { marked: self.marked, nothing_older, wall_ms: self.wall_ms };
+        Ok(Some(CompactJob::new(self.shared, self.run, Keep::Needed(needed))))
+    }
+
+    /// Takes out the hashes of which a segment before the run holds a record.
+    async fn look_before(&self, hashes: &mut env::HashSet<u128>) -> Result<(), StorageError> {
+        let mut records = 0;
+        for segment in &self.before {
+            if hashes.is_empty() {
+                return Ok(());
+            }
+            let hint = load_hint(&self.shared, segment).await?;
+            records += hint.header.entries();
+            if records > COMPACT_OLDER_RECORDS_MAX {
+                hashes.clear();
+            }
+            for entry in hint.entries() {
+                hashes.remove(&entry.key_hash);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Moves the index from segments that were replaced to the one in their place. The way of one: [`Store::mover`], then
+/// [`Mover::load`] and [`Store::move_on`] in turn until the first finds no more, then [`Store::moved`].
+pub struct Mover {
+    shared: Arc<Shared>,
+    retired: Arc<Retired>,
+    loaded: usize,
+    /// Of the last segment loaded, and its next entry.
+    input: Option<(Hint, usize)>,
+    /// Of the output; gone through once, beside the inputs.
+    output: Option<Arc<Hint>>,
+    next: usize,
+    /// Records that were kept and are dead by now.
+    dead: env::HashSet<Seqno>,
+}
+
+/// A put of a segment that was replaced.
+struct Moved {
+    old: HintEntry,
+    /// Its number among the output's entries, if it was kept.
+    kept: Option<usize>,
+    /// A later record of the key begins within so many bytes.
+    followed_within: Option<u64>,
+}
+
+impl Mover {
+    /// Reads the hint of the next segment that was replaced; false when there is none.
+    pub async fn load(&mut self) -> Result<bool, StorageError> {
+        let Some(&input) = self.retired.inputs.get(self.loaded) else { return Ok(false) };
+        if self.output.is_none() {
+            self.output = Some(Arc::new(load_hint(&self.shared, &self.retired.output).await?));
+        }
+        self.loaded += 1;
+        self.input = Some((load_hint(&self.shared, &input).await?, 0));
+        Ok(true)
+    }
+
+    /// The next put of the input.
+    fn next(&mut self) -> Option<Moved> {
+        let output = self.output.as_ref().expect("loaded first");
+        while let Some((input, at)) = &mut self.input {
+            if *at == input.header.entries() as usize {
+                self.input = None;
+                return None;
+            }
+            let old = input.entry(*at);
+            *at += 1;
+            let is_next = self.next < output.header.entries() as usize && output.entry(self.next).seqno == old.seqno;
+            let kept = is_next.then_some(self.next);
+            self.next += is_next as usize;
+            if !old.tombstone {
+                let followed_within = if old.expires && kept.is_none() { follower(input, *at, &old) } else { None };
+                return Some(Moved { old, kept, followed_within });
+            }
+        }
+        None
+    }
+}
+
+/// How far behind the record the next one of its key begins, as far as that may be in the same page.
+fn follower(input: &Hint, after: usize, of: &HintEntry) -> Option<u64> {
+    const PAGE_BYTES_MAX: u64 = 1 << 20;
+    let later = (after..input.header.entries() as usize).map(|at| input.entry(at));
+    let mut near = later.take_while(|entry| entry.location.offset < of.location.offset + PAGE_BYTES_MAX);
+    near.find(|entry| entry.key_hash == of.key_hash).map(|entry| entry.location.offset - of.location.offset)
+}
+
+impl Store {
+    /// What the log takes and what is live of it.
+    pub fn space(&self, log: &Log) -> Space {
+        let live: u64 = self.live.0.values().sum();
+        Space { total_bytes: log.stats().bytes, live_bytes: live + self.pending_bytes() as u64 }
+    }
+
+    /// The log's sealed segments, for [`policy::choose`].
+    pub fn segment_uses(&self, log: &Log) -> Vec<SegmentUse> {
+        log.segment_uses(|segment| self.live.of(segment))
+    }
+
+    /// The run most worth compacting, if any is.
+    pub fn choose_run(&self, log: &Log, dead_share: f64, wall_ms: u64) -> Option<policy::Choice> {
+        let (segment_bytes, session_bytes) = (log.segment_bytes(), self.sessions.memory_bytes() as u64);
+        let settings = policy::Settings { dead_share, segment_bytes, session_bytes, wall_ms };
+        policy::choose(&self.segment_uses(log), settings)
+    }
+
+    /// Begins to plan the compaction of the segments from `first` to `last`. `None` while that cannot be told: the
+    /// index does not yet hold all of it, or has not followed the last switch.
+    pub fn planner(&self, log: &Log, first: SegmentId, last: SegmentId, wall_ms: u64) -> Option<Planner> {
+        let run = log.run(first, last)?;
+        let end = run.last().end.mark.seqno;
+        let settled = end <= self.committed && self.pending.first().is_none_or(|seqno| end < seqno);
+        let moved = self.pin.switches == self.shared.pin().switches;
+        if !settled || !moved || log.has_ordered() || log.has_retired() {
+            return None;
+        }
+        Some(Planner {
+            shared: self.shared.clone(),
+            pin: self.shared.pin(),
+            before: log.before(first),
+            run,
+            wall_ms,
+            loaded: 0,
+            hint: None,
+            records: 0,
+            marked: Bitmap::default(),
+            newest: env::HashMap::default(),
+            expiring: env::HashSet::default(),
+        })
+    }
+
+    /// Says of some records of the planner's segment whether they are needed; true when that was all of them.
+    pub fn mark(&self, planner: &mut Planner) -> bool {
+        for _ in 0..COMPACT_STEP_RECORDS {
+            let Some(walk) = &mut planner.hint else { return true };
+            let at = planner.records;
+            let needed = match walk.next() {
+                None => {
+                    planner.hint = None;
+                    return true;
+                }
+                Some(Walked::Entry(entry)) => {
+                    let (hash, tombstone) = (entry.key_hash, entry.tombstone);
+                    if let Some(hidden) = planner.newest.remove(&hash) {
+                        planner.marked.set(hidden.record, false);
+                    }
+                    let live = if tombstone { None } else { self.live_at(hash, entry.location) };
+                    if tombstone || live.is_some_and(|candidate| candidate.repeated) {
+                        planner.newest.insert(hash, Newest { record: at, tombstone });
+                    }
+                    if live.is_some() && entry.expires {
+                        planner.expiring.insert(hash);
+                    }
+                    tombstone || live.is_some()
+                }
+                Some(Walked::Extra(seqno, Record::Session { session, number, .. })) => {
+                    self.sessions.needs(seqno, session, number)
+                }
+                Some(Walked::Extra(_, record)) => !is_plan(&record),
+            };
+            planner.marked.set(at, needed);
+            planner.records += 1;
+        }
+        false
+    }
+
+    /// What the index holds of a key's record, if it is live. Of several of the key in one page it may be an older one.
+    fn live_at(&self, key_hash: u128, location: Location) -> Option<Candidate> {
+        let candidate = self.candidate_for(self.indexed(key_hash), location)?;
+        (!self.graves.contains(&candidate, key_hash)).then_some(candidate)
+    }
+
+    /// What has to be moved in the index since a switch of the log, if anything.
+    pub fn mover(&self) -> Option<Mover> {
+        let retired = self.shared.retired().filter(|retired| retired.switches > self.pin.switches)?;
+        let shared = self.shared.clone();
+        Some(Mover { shared, retired, loaded: 0, input: None, output: None, next: 0, dead: env::HashSet::default() })
+    }
+
+    /// Moves some of the index's candidates; true when that was all of the mover's segment. Does nothing while a
+    /// settling is outstanding, which has looked at what the index holds.
+    pub fn move_on(&mut self, mover: &mut Mover) -> bool {
+        if self.settling.is_some() {
+            return false;
+        }
+        for _ in 0..COMPACT_STEP_RECORDS {
+            let Some(moved) = mover.next() else { return true };
+            match (moved.kept, self.live_at(moved.old.key_hash, moved.old.location)) {
+                (Some(at), Some(old)) => self.move_record(mover, &moved.old, old, at),
+                (Some(_), None) => drop(mover.dead.insert(moved.old.seqno)),
+                (None, Some(old)) if moved.old.expires => self.drop_expired(&moved, old),
+                (None, _) => {}
+            }
+        }
+        false
+    }
+
+    fn move_record(&mut self, mover: &Mover, record: &HintEntry, old: Candidate, at: usize) {
+        let (hash, key_hash) = (self.indexed(record.key_hash), record.key_hash);
+        let output = mover.output.clone().expect("loaded first");
+        let new = output.entry(at).location;
+        assert!(self.index.replace(hash, old, new), "looked up just now");
+        self.live.replace(Some(record.location), Some(new));
+        let candidate = self.candidate_for(hash, new).expect("put there just now");
+        if !self.graves.is_empty() {
+            Arc::make_mut(&mut self.graves).lift(&candidate, key_hash);
+        }
+        self.bury_neighbours(mover, &output, at, candidate);
+        self.bury(key_hash, record.location, Some(new));
+    }
+
+    /// Others in the page that the new candidate would be taken for, because they are dead or not moved yet.
+    fn bury_neighbours(&mut self, mover: &Mover, output: &Hint, at: usize, candidate: Candidate) {
+        let own = output.entry(at);
+        let page = candidate.offset..candidate.offset + candidate.window as u64;
+        let mask = self.hash_mask & self.index.hash_mask();
+        let in_page = |entry: &HintEntry| page.contains(&entry.location.offset);
+        let before = (0..at).rev().map(|at| output.entry(at)).take_while(in_page);
+        let after = (at + 1..output.header.entries() as usize).map(|at| output.entry(at)).take_while(in_page);
+        for entry in before.chain(after) {
+            let alike = (entry.key_hash as u64 ^ own.key_hash as u64) & mask == 0;
+            if entry.tombstone || !alike || !candidate.covers(entry.location) {
+                continue;
+            }
+            let elsewhere = entry.seqno > own.seqno || mover.dead.contains(&entry.seqno);
+            if entry.key_hash == own.key_hash {
+                self.index.mark_repeated(self.indexed(own.key_hash), candidate);
+            } else if elsewhere {
+                Arc::make_mut(&mut self.graves).add(&candidate, entry.key_hash);
+            }
+        }
+    }
+
+    /// The index held a record that had expired, and was not kept.
+    fn drop_expired(&mut self, moved: &Moved, old: Candidate) {
+        let (record, hash) = (&moved.old, self.indexed(moved.old.key_hash));
+        let page_left = old.offset + old.window as u64 - record.location.offset.min(old.offset + old.window as u64);
+        // The candidate stands for a later record of the key in the page, whose turn comes.
+        if old.repeated && moved.followed_within.is_some_and(|distance| distance < page_left) {
+            return;
+        }
+        assert!(self.index.remove(hash, old), "looked up just now");
+        self.live.replace(Some(record.location), None);
+        self.bury(record.key_hash, record.location, None);
+    }
+
+    /// The index points to nothing any more that was replaced.
+    pub fn moved(&mut self, mover: Mover) {
+        assert!(mover.input.is_none() && mover.loaded == mover.retired.inputs.len(), "moved to the end");
+        self.pin = self.shared.pin();
+        for input in &mover.retired.inputs {
+            let left = self.live.of(input.id());
+            assert_eq!(left, 0, "bytes of segment {} that are in the index and were not kept", input.id());
+            self.index.forget_segment(input.id());
+            if !self.graves.is_empty() {
+                Arc::make_mut(&mut self.graves).forget_segment(input.id());
+            }
+        }
+    }
+
+    /// Plans the compaction of a run and writes its output, for whoever need not do anything else meanwhile.
+    pub async fn compact(
+        &self,
+        log: &Log,
+        (first, last): (SegmentId, SegmentId),
+        wall_ms: u64,
+    ) -> Result<Option<Output>, StorageError> {
+        let Some(mut planner) = self.planner(log, first, last, wall_ms) else { return Ok(None) };
+        while planner.load().await? {
+            while !self.mark(&mut planner) {}
+        }
+        match planner.finish().await? {
+            Some(job) => job.run().await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Follows the log's last switch, if it has not yet.
+    pub async fn follow_switch(&mut self) -> Result<(), StorageError> {
+        let Some(mut mover) = self.mover() else { return Ok(()) };
+        assert!(self.settling.is_none(), "it could not move on");
+        while mover.load().await? {
+            while !self.move_on(&mut mover) {}
+        }
+        self.moved(mover);
+        Ok(())
+    }
+}

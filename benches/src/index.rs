@@ -1,7 +1,7 @@
 //! The hash index by itself: memory over a growth cycle, reads, and speed, one region in one heap, one thread.
 
 use crate::spread;
-use env::real::stopwatch;
+use env::real::thread_cpu_time;
 use std::path::Path;
 use std::time::Duration;
 use storage::index::{Candidates, HashHeap, HashIndex, HashOptions, Index};
@@ -20,7 +20,7 @@ fn hash(number: u64) -> u64 {
 }
 
 /// Memory while a region grows from half of `keys` to all of them, reads for keys that are there and for others, and what
-/// the operations cost. Returns the line that sums it up.
+/// the operations cost in processor time. Returns the line that sums it up.
 pub fn memory(keys: u64) -> String {
     let heap = HashHeap::default();
     let mut index = HashIndex::new(&heap, HashOptions::default());
@@ -43,48 +43,54 @@ struct Growth {
 }
 
 fn grow(index: &mut HashIndex, keys: u64, bytes: &impl Fn(&HashIndex) -> usize, resident_before: u64) -> Growth {
-    let (mut sum, mut worst, mut resident_sum, mut resident_worst, mut samples) = (0.0, 0.0f64, 0.0, 0.0f64, 0);
-    let mut times: Vec<Duration> = Vec::with_capacity((keys - keys / 2) as usize);
-    let mut started = stopwatch();
-    let mut spent = Duration::ZERO;
-    for number in keys / 2..keys {
-        let hash = hash(number);
-        let location = location(number);
-        let begun = started.elapsed();
-        index.insert(hash, location);
-        let took = started.elapsed() - begun;
-        times.push(took);
-        spent += took;
-        if number % (keys / 1000) == 0 {
-            let held = index.len() as f64;
-            let per_key = bytes(index) as f64 / held;
-            // The times' own pages are resident too.
-            let own = times.len() as u64 * size_of::<Duration>() as u64;
-            let resident = resident_bytes().saturating_sub(resident_before + own) as f64 / held;
-            (sum, worst) = (sum + per_key, worst.max(per_key));
-            (resident_sum, resident_worst) = (resident_sum + resident, resident_worst.max(resident));
-            samples += 1;
-            started = stopwatch();
+    const STEPS: u64 = 1000;
+    let (mut sum, mut worst, mut resident_sum, mut resident_worst) = (0.0, 0.0f64, 0.0, 0.0f64);
+    let mut times: Vec<Duration> = Vec::new();
+    let (mut spent, mut inserts) = (Duration::ZERO, 0);
+    let first = keys / 2;
+    for step in 0..STEPS {
+        let numbers = first + (keys - first) * step / STEPS..first + (keys - first) * (step + 1) / STEPS;
+        let entries: Vec<_> = numbers.map(|number| (hash(number), location(number))).collect();
+        let begun = thread_cpu_time();
+        if step % 2 == 0 {
+            entries.iter().for_each(|&(hash, location)| index.insert(hash, location));
+            spent += thread_cpu_time() - begun;
+            inserts += entries.len();
+        } else {
+            // One by one, which costs a call of the system each.
+            let mut before = begun;
+            for &(hash, location) in &entries {
+                index.insert(hash, location);
+                let after = thread_cpu_time();
+                times.push(after - before);
+                before = after;
+            }
         }
+        let held = index.len() as f64;
+        let per_key = bytes(index) as f64 / held;
+        // The times' own pages are resident too.
+        let own = (times.len() * size_of::<Duration>()) as u64;
+        let resident = resident_bytes().saturating_sub(resident_before + own) as f64 / held;
+        (sum, worst) = (sum + per_key, worst.max(per_key));
+        (resident_sum, resident_worst) = (resident_sum + resident, resident_worst.max(resident));
     }
-    let inserts = times.len() as f64;
     times.sort_unstable();
-    let at = |share: f64| times[((inserts - 1.0) * share) as usize].as_secs_f64() * 1e6;
+    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e6;
     println!(
-        "index phase=insert keys={keys} million_per_second={:.2} p50_us={:.2} p999_us={:.2} p99999_us={:.1} worst_us={:.1}",
-        inserts / spent.as_secs_f64() / 1e6,
+        "index phase=insert keys={keys} million_per_cpu_second={:.2} p50_us={:.2} p999_us={:.2} p99999_us={:.1} worst_us={:.1}",
+        inserts as f64 / spent.as_secs_f64() / 1e6,
         at(0.5),
         at(0.999),
         at(0.99999),
         at(1.0)
     );
-    let count = f64::from(samples);
+    let steps = STEPS as f64;
     println!(
         "index phase=growth bytes_per_key_average={:.3} bytes_per_key_worst={worst:.3} resident_average={:.3} resident_worst={resident_worst:.3}",
-        sum / count,
-        resident_sum / count
+        sum / steps,
+        resident_sum / steps
     );
-    Growth { average: sum / count, worst }
+    Growth { average: sum / steps, worst }
 }
 
 /// Pages read until the right one, over a sample.
@@ -115,17 +121,17 @@ fn reads_per_miss(index: &HashIndex, keys: u64) -> f64 {
 fn lookups(index: &HashIndex, keys: u64) {
     let sample = keys.min(5_000_000);
     let hashes: Vec<u64> = (0..sample).map(|turn| hash(spread(turn) % keys)).collect();
-    let started = stopwatch();
+    let started = thread_cpu_time();
     let mut found_all = 0;
     for &hash in &hashes {
         let mut found = Candidates::default();
         index.lookup(hash, &mut found);
         found_all += found.len();
     }
-    rate("lookup", sample, started.elapsed());
+    rate("lookup", sample, thread_cpu_time() - started);
     assert!(found_all as u64 >= sample);
     for batch in [8, 32, 1024] {
-        let started = stopwatch();
+        let started = thread_cpu_time();
         let mut found = vec![Candidates::default(); batch];
         let mut found_all = 0;
         for hashes in hashes.chunks(batch) {
@@ -134,7 +140,7 @@ fn lookups(index: &HashIndex, keys: u64) {
             index.lookup_many(hashes, found);
             found_all += found.iter().map(Candidates::len).sum::<usize>();
         }
-        rate(&format!("lookup_batch_{batch}"), sample, started.elapsed());
+        rate(&format!("lookup_batch_{batch}"), sample, thread_cpu_time() - started);
         assert!(found_all as u64 >= sample);
     }
 }
@@ -142,7 +148,7 @@ fn lookups(index: &HashIndex, keys: u64) {
 /// Nine of ten keys go.
 fn shrink(index: &mut HashIndex, keys: u64, bytes: &impl Fn(&HashIndex) -> usize) {
     let full = bytes(index);
-    let started = stopwatch();
+    let started = thread_cpu_time();
     let mut removed = 0;
     for number in (0..keys).filter(|number| number % 10 != 0) {
         let mut found = Candidates::default();
@@ -151,7 +157,7 @@ fn shrink(index: &mut HashIndex, keys: u64, bytes: &impl Fn(&HashIndex) -> usize
         assert!(index.remove(hash(number), candidate));
         removed += 1;
     }
-    rate("remove", removed, started.elapsed());
+    rate("remove", removed, thread_cpu_time() - started);
     let left = bytes(index);
     println!(
         "index phase=removed keys_left={} bytes_full={full} bytes_left={left} bytes_per_key={:.3}",
@@ -165,16 +171,16 @@ pub fn rebuild(keys: u64) -> String {
     let entries: Vec<(u64, Location)> = (0..keys).map(|number| (hash(number), location(number))).collect();
     let heap = HashHeap::default();
     let mut index = HashIndex::new(&heap, HashOptions::default());
-    let started = stopwatch();
+    let started = thread_cpu_time();
     index.load(&entries);
-    let seconds = started.elapsed().as_secs_f64();
+    let seconds = (thread_cpu_time() - started).as_secs_f64();
     assert_eq!(index.len(), keys);
     println!("index phase=rebuild bytes_per_key={:.3}", heap.memory_bytes() as f64 / keys as f64);
     format!("keys_per_second={:.0}", keys as f64 / seconds)
 }
 
 fn rate(phase: &str, operations: u64, spent: Duration) {
-    println!("index phase={phase} million_per_second={:.2}", operations as f64 / spent.as_secs_f64() / 1e6);
+    println!("index phase={phase} million_per_cpu_second={:.2}", operations as f64 / spent.as_secs_f64() / 1e6);
 }
 
 /// Of this process, as the kernel counts it; 0 where it does not say.

@@ -16,6 +16,18 @@ impl Stopwatch {
     }
 }
 
+/// Processor time that the calling thread has used; nothing where the system does not count it. What else runs on the
+/// machine does not show in it.
+pub fn thread_cpu_time() -> Duration {
+    #[cfg(target_os = "linux")]
+    {
+        let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
+    }
+    #[cfg(not(target_os = "linux"))]
+    Duration::ZERO
+}
+
 /// A seed to begin with.
 pub fn random_u64() -> u64 {
     rand::random()

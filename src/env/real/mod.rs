@@ -37,7 +37,7 @@ mod task;
 mod threads;
 mod user;
 
-pub use harness::{Stopwatch, on_thread, random_u64, stopwatch};
+pub use harness::{Stopwatch, on_thread, random_u64, stopwatch, thread_cpu_time};
 pub use memory::Pages;
 pub use user::{read_user_file, shutdown_signal, user_input, user_input_len, user_output, write_user_file};
 

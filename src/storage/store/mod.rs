@@ -149,11 +149,7 @@ impl Store {
 
     /// Looks up a key. Does not wait and, if the key is pending, does not allocate.
     pub fn get(&self, key: &[u8], view: View) -> Lookup {
-        let limit = match view {
-            View::Committed => self.committed,
-            View::Latest => Seqno(u64::MAX),
-        };
-        if let Some(version) = self.pending.newest(key, limit) {
+        if let Some(version) = self.pending.newest(key, self.limit(view)) {
             return Lookup::Ready(version.entry.clone());
         }
         let probe = self.probe(Bytes::copy_from_slice(key));
@@ -161,6 +157,33 @@ impl Store {
             return Lookup::Ready(None);
         }
         Lookup::Read(ReadJob::new(self.sight(), probe))
+    }
+
+    /// [`Store::get`] of many keys, whose waits for memory overlap.
+    pub fn get_many(&self, keys: &[&[u8]], view: View) -> Vec<Lookup> {
+        let limit = self.limit(view);
+        let key_hashes: Vec<u128> = keys.iter().map(|key| self.shared.identity.key_hash(key)).collect();
+        let hashes: Vec<u64> = key_hashes.iter().map(|&hash| self.indexed(hash)).collect();
+        let mut candidates = vec![Candidates::default(); keys.len()];
+        self.index.lookup_many(&hashes, &mut candidates);
+        let found = keys.iter().zip(key_hashes).zip(candidates);
+        let answer = |((key, hash), candidates): ((&&[u8], u128), Candidates)| match self.pending.newest(key, limit) {
+            Some(version) => Lookup::Ready(version.entry.clone()),
+            None if candidates.is_empty() => Lookup::Ready(None),
+            None => {
+                let probe = Probe::new(Bytes::copy_from_slice(key), hash, candidates);
+                Lookup::Read(ReadJob::new(self.sight(), probe))
+            }
+        };
+        found.map(answer).collect()
+    }
+
+    /// The last record that a read sees.
+    fn limit(&self, view: View) -> Seqno {
+        match view {
+            View::Committed => self.committed,
+            View::Latest => Seqno(u64::MAX),
+        }
     }
 
     fn probe(&self, key: Bytes) -> Probe {

@@ -32,7 +32,7 @@ const _: () = assert!(
 );
 
 /// The entries of one bin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bin {
     /// The first one's number in the block.
     pub(super) first: usize,
@@ -94,6 +94,12 @@ fn slot_bit(block: &[u64], entry: usize, slot_bits: usize) -> usize {
 #[inline]
 pub(super) fn slot(block: &[u64], entry: usize, slot_bits: usize) -> u64 {
     bits::read(block, slot_bit(block, entry, slot_bits), slot_bits)
+}
+
+/// Some word of the bin's first slot.
+#[inline]
+pub(super) fn touch(block: &[u64], bin: Bin, slot_bits: usize) -> u64 {
+    block[slot_bit(block, bin.first, slot_bits) >> 6]
 }
 
 pub(super) fn set_slot(block: &mut [u64], entry: usize, slot_bits: usize, slot: u64) {

@@ -30,7 +30,7 @@ pub(super) const LEAF_ENTRIES: usize = 256;
 const NOBODY: u32 = u32::MAX;
 
 /// Where a block begins, counted in units of 16 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Handle(u32);
 
 /// An entry of the directory.
@@ -113,6 +113,14 @@ impl Heap {
         let (pages, start) = address(handle);
         let words = &self.pages[pages][start..];
         &words[..block::words_of(block::class(words[0]))]
+    }
+
+    /// Something of the words that a block begins with: they may lie in two lines.
+    #[inline]
+    pub(super) fn touch(&self, handle: Handle) -> u64 {
+        let (pages, start) = address(handle);
+        let words = &self.pages[pages];
+        words[start] ^ words[(start + 3).min(words.len() - 1)]
     }
 
     #[inline]

@@ -97,6 +97,9 @@ impl HashIndex {
             held.for_each(|(bin, slot)| entries.push(bin, slot));
             self.free(heap, number);
             self.place(heap, number, &entries);
+            for loaded in of_block {
+                self.pages.hold(self.page(loaded.slot));
+            }
             self.len += of_block.len() as u64;
         }
     }

@@ -120,7 +120,7 @@ struct Shape {
 }
 
 /// Where a hash belongs.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Spot {
     block: u64,
     bin: usize,
@@ -234,7 +234,7 @@ impl HashIndex {
     }
 
     fn candidate(&self, slot: u64) -> Candidate {
-        let page = self.pages.page(slot & bits::mask(self.shape.location_bits as usize));
+        let page = self.pages.page(self.page(slot));
         let code = slot >> self.shape.location_bits & bits::mask(LENGTH_BITS as usize);
         let window = 1 << page.granule_bits;
         let beyond = SECTORS_BEYOND[code.saturating_sub(1) as usize];
@@ -290,6 +290,12 @@ impl HashIndex {
     pub fn rest_bytes(&self) -> usize {
         let leaves = self.leaves.capacity() * 4;
         leaves + self.pages.memory_bytes() + self.aside.memory_bytes() + size_of::<HashIndex>()
+    }
+
+    /// The number of the page that a slot names.
+    #[inline]
+    fn page(&self, slot: u64) -> u64 {
+        slot & bits::mask(self.shape.location_bits as usize)
     }
 
     fn known(&self, hash: u64) -> u64 {
@@ -407,7 +413,9 @@ impl HashIndex {
         }
         let (spent_bits, spent) = (shape.spent_bits + 1, bit << shape.spent_bits | shape.spent);
         let shape = Shape { level, split, spent_bits, spent, ..shape };
-        HashIndex::bare(self.heap.clone(), shape, self.pages.clone())
+        let mut pages = self.pages.clone();
+        pages.forget_slots();
+        HashIndex::bare(self.heap.clone(), shape, pages)
     }
 
     fn adopt(&mut self, heap: &mut Heap, number: u64, handle: heap::Handle) {
@@ -416,14 +424,20 @@ impl HashIndex {
         }
         heap.hand_over(handle, self.directory(number));
         let words = heap.block(handle);
-        self.len += block::entries(words) as u64;
+        let entries = Entries::read(words, self.shape.slot_bits(self.shape.depth(number)));
+        entries.iter().for_each(|(_, slot)| self.pages.hold(slot & bits::mask(self.shape.location_bits as usize)));
+        self.len += entries.len() as u64;
         self.block_bytes += words.len() * 8;
     }
 
     /// Adds what a block has of the hash.
     #[inline]
     fn look_in(&self, words: &[u64], spot: Spot, found: &mut Candidates) {
-        let bin = block::bin(words, spot.bin);
+        self.look_in_bin(words, block::bin(words, spot.bin), spot, found);
+    }
+
+    #[inline]
+    fn look_in_bin(&self, words: &[u64], bin: block::Bin, spot: Spot, found: &mut Candidates) {
         for entry in bin.first..bin.first + bin.count {
             let slot = block::slot(words, entry, spot.slot_bits);
             if self.shape.tag(slot) == spot.tag {
@@ -432,17 +446,29 @@ impl HashIndex {
         }
     }
 
-    /// [`HashIndex::look_in`] for some hashes at once. Each pass touches one line for each of them, and no load waits for
-    /// that of another hash.
+    /// [`HashIndex::look_in`] for some hashes at once. Each pass touches a line of memory for each of them that the one
+    /// before it told where to find, and no branch depends on it, so that the processor waits for all of them together.
     fn look_in_many(&self, heap: &Heap, hashes: &[u64], found: &mut [Candidates]) {
-        let mut spots = [None; INDEX_BATCH];
-        for (spot, &hash) in spots.iter_mut().zip(hashes) {
-            let at = self.shape.spot(hash);
-            *spot = Some((at, heap.at(self.directory(at.block))));
+        let mut spots = [Spot::default(); INDEX_BATCH];
+        let mut handles = [heap::Handle::default(); INDEX_BATCH];
+        let mut blocks = [[].as_slice(); INDEX_BATCH];
+        let mut bins = [block::Bin::default(); INDEX_BATCH];
+        let mut touched = 0;
+        for (at, &hash) in hashes.iter().enumerate() {
+            spots[at] = self.shape.spot(hash);
+            handles[at] = heap.at(self.directory(spots[at].block));
         }
-        let blocks = spots.map(|spot| spot.map(|(spot, handle)| (spot, heap.block(handle))));
-        for ((spot, words), found) in blocks.into_iter().flatten().zip(found) {
-            self.look_in(words, spot, found);
+        for &handle in &handles[..hashes.len()] {
+            touched ^= heap.touch(handle);
+        }
+        for at in 0..hashes.len() {
+            blocks[at] = heap.block(handles[at]);
+            bins[at] = block::bin(blocks[at], spots[at].bin);
+            touched ^= block::touch(blocks[at], bins[at], spots[at].slot_bits);
+        }
+        std::hint::black_box(touched);
+        for (at, found) in found.iter_mut().enumerate() {
+            self.look_in_bin(blocks[at], bins[at], spots[at], found);
         }
     }
 }
@@ -493,6 +519,7 @@ impl Index for HashIndex {
             let bin = block::bin(words, spot.bin);
             block::insert(words, bin, spot.slot_bits, slot);
         }
+        self.pages.hold(self.page(slot));
         self.len += 1;
         self.grow();
     }
@@ -506,11 +533,14 @@ impl Index for HashIndex {
             let handle = heap.at(self.directory(spot.block));
             let Some((bin, entry)) = self.find(heap.block(handle), spot, old) else { return false };
             let words = heap.block_mut(handle);
+            let page = self.page(block::slot(words, entry, spot.slot_bits));
             // Those before it in the bin make way, so that the new one becomes the first.
             for entry in (bin.first..entry).rev() {
                 block::set_slot(words, entry + 1, spot.slot_bits, block::slot(words, entry, spot.slot_bits));
             }
             block::set_slot(words, bin.first, spot.slot_bits, self.slot(untagged, spot.tag));
+            self.pages.hold(self.page(untagged));
+            self.pages.release(page);
             return true;
         }
         let removed = self.remove(hash, old);
@@ -532,6 +562,7 @@ impl Index for HashIndex {
             let handle = heap.at(place);
             let Some((bin, entry)) = self.find(heap.block(handle), spot, old) else { return false };
             let words = heap.block_mut(handle);
+            self.pages.release(self.page(block::slot(words, entry, spot.slot_bits)));
             block::remove(words, bin, spot.slot_bits, entry);
             // One entry fewer may take 16 bytes less; two entries of room keep a block from moving to and fro.
             let class = block::class_for(block::entries(words) + 2, spot.slot_bits);

@@ -32,10 +32,14 @@ struct Extent {
     segment: SegmentId,
     part: u32,
     granule_bits: u32,
+    /// That name one of its pages.
+    slots: u32,
 }
 
 struct SegmentExtents {
     granule_bits: u32,
+    /// The segment is removed; its numbers are taken back with the last slot that names one.
+    gone: bool,
     /// By part.
     extents: Vec<Option<u32>>,
 }
@@ -57,14 +61,14 @@ impl PageTable {
 
     #[inline]
     pub(super) fn page(&self, number: u64) -> Page {
-        let Extent { segment, part, granule_bits } = self.extents[(number >> EXTENT_PAGE_BITS) as usize];
+        let Extent { segment, part, granule_bits, .. } = self.extents[(number >> EXTENT_PAGE_BITS) as usize];
         let in_segment = (part as u64) << EXTENT_PAGE_BITS | number & ((1 << EXTENT_PAGE_BITS) - 1);
         Page { segment, offset: in_segment << granule_bits, granule_bits }
     }
 
     /// The number of the page that holds the offset, if the segment has one there.
     pub(super) fn find(&self, segment: SegmentId, offset: u64) -> Option<u64> {
-        let SegmentExtents { granule_bits, extents } = self.segments.get(&segment)?;
+        let SegmentExtents { granule_bits, extents, .. } = self.segments.get(&segment)?;
         let page = offset >> granule_bits;
         let extent = (*extents.get((page >> EXTENT_PAGE_BITS) as usize)?)?;
         Some((extent as u64) << EXTENT_PAGE_BITS | page & ((1 << EXTENT_PAGE_BITS) - 1))
@@ -79,8 +83,9 @@ impl PageTable {
             self.segments.get(&segment).map_or_else(|| self.next_granule_bits(), |held| held.granule_bits);
         let page = offset >> granule_bits;
         let part = (page >> EXTENT_PAGE_BITS) as u32;
-        let extent = self.take(Extent { segment, part, granule_bits })?;
-        let held = self.segments.entry(segment).or_insert(SegmentExtents { granule_bits, extents: Vec::new() });
+        let extent = self.take(Extent { segment, part, granule_bits, slots: 0 })?;
+        let held =
+            self.segments.entry(segment).or_insert(SegmentExtents { granule_bits, gone: false, extents: Vec::new() });
         if held.extents.len() <= part as usize {
             held.extents.resize(part as usize + 1, None);
         }
@@ -106,8 +111,35 @@ impl PageTable {
         Some(self.extents.len() as u32 - 1)
     }
 
-    /// Takes back the numbers of a segment that no slot names any more.
+    /// A slot more names the page.
+    #[inline]
+    pub(super) fn hold(&mut self, number: u64) {
+        self.extents[(number >> EXTENT_PAGE_BITS) as usize].slots += 1;
+    }
+
+    /// A slot less names it.
+    #[inline]
+    pub(super) fn release(&mut self, number: u64) {
+        let extent = &mut self.extents[(number >> EXTENT_PAGE_BITS) as usize];
+        extent.slots -= 1;
+        let segment = extent.segment;
+        if extent.slots == 0 && self.segments.get(&segment).is_some_and(|held| held.gone) {
+            self.remove(segment);
+        }
+    }
+
+    /// Nothing is held yet, as far as slots go.
+    pub(super) fn forget_slots(&mut self) {
+        self.extents.iter_mut().for_each(|extent| extent.slots = 0);
+    }
+
+    /// Takes back the numbers of a segment, now or when no slot names one of them any more.
     pub(super) fn remove(&mut self, segment: SegmentId) {
+        let Some(held) = self.segments.get_mut(&segment) else { return };
+        held.gone = true;
+        if held.extents.iter().flatten().any(|&extent| self.extents[extent as usize].slots > 0) {
+            return;
+        }
         let held = self.segments.remove(&segment);
         self.free.extend(held.into_iter().flat_map(|held| held.extents).flatten());
         while self.free.last().is_some_and(|&last| last as usize + 1 == self.extents.len()) {

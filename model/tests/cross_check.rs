@@ -6,7 +6,7 @@ use common::{Random, Shape, linearizable, mutate};
 use model::linearizability::wgl::Search;
 use model::linearizability::{self, Specification, Verdict, zone};
 use model::register::{self, Entry, Register};
-use model::{History, Operation, oracle};
+use model::{Action, Answer, History, Operation, Outcome, oracle};
 
 const STEPS_MAX: u64 = 1_000_000;
 
@@ -162,4 +162,33 @@ fn a_small_budget_says_unknown_and_not_wrong() {
     let mut random = Random(3);
     let operations = sorted(linearizable(shape(1, 200, false), &mut random));
     assert_eq!(linearizability::check_key(&borrow(&operations), 20), Verdict::Exhausted);
+}
+
+/// Each of thirty writes may have happened or not, which makes a thousand million cases, but no answer tells one of them from
+/// another.
+#[test]
+fn writes_that_nobody_saw_cost_nothing() {
+    let put = |client: u64| Operation {
+        client,
+        key: b"k".to_vec(),
+        call_ns: client,
+        return_ns: None,
+        action: Action::Put(client.to_string().into_bytes()),
+        outcome: Outcome::Unknown,
+        version: None,
+    };
+    let done = |at: u64, action, answer| Operation {
+        client: 0,
+        key: b"k".to_vec(),
+        call_ns: at,
+        return_ns: Some(at + 1),
+        action,
+        outcome: Outcome::Done(answer),
+        version: None,
+    };
+    let mut operations: Vec<Operation> = (1..=30).map(put).collect();
+    operations.extend((0..30).map(|at| done(100 + 2 * at, Action::Delete, Answer::Deleted(true))));
+    assert_eq!(linearizability::check_key(&borrow(&operations), 20_000), Verdict::Ok);
+    operations.push(done(300, Action::Delete, Answer::Deleted(true)));
+    assert!(matches!(linearizability::check_key(&borrow(&operations), 20_000), Verdict::Illegal(_)));
 }

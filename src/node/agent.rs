@@ -134,8 +134,7 @@ impl Agent {
         match self.routes.remove(region) {
             Some(replica) => replica.close(true).await,
             None => {
-                let folder = crate::replication::replica::folder(region);
-                if let Err(error) = storage::destroy(&self.context.env, &folder).await {
+                if let Err(error) = crate::replication::replica::destroy(&self.context.env, region).await {
                     tracing::warn!(%region, %error, "cannot delete a replica");
                     return;
                 }

@@ -75,7 +75,6 @@ impl Driver {
         self.quiesce().await;
         match self.cut_log(mark).await {
             Ok(true) => {
-                probe::cut(self.region(), self.epoch(), mark);
                 if let Some(durable) = self.acknowledgeable() {
                     self.acknowledge(durable);
                 }
@@ -85,18 +84,18 @@ impl Driver {
         }
     }
 
+    /// False when this log has no frame that ends at `mark`.
     async fn cut_log(&mut self, mark: Mark) -> Result<bool, StorageError> {
+        let (region, epoch) = (self.region(), self.epoch());
         let Some(log) = &mut self.log else { return Ok(false) };
-        if log.head().mark == mark {
-            return Ok(true);
+        let Some(position) = log.find(mark).await? else { return Ok(false) };
+        probe::cut(region, epoch, mark);
+        match mark {
+            _ if log.head().mark == mark => {}
+            Mark::ZERO => log.reset().await?,
+            _ => log.truncate(position).await?,
         }
-        if mark == Mark::ZERO {
-            return log.reset().await.map(|()| true);
-        }
-        match log.find(mark).await? {
-            Some(position) => log.truncate(position).await.map(|()| true),
-            None => Ok(false),
-        }
+        Ok(true)
     }
 
     /// Appends frames of the stream; the writer flushes and acknowledges them.

@@ -91,6 +91,9 @@ impl Driver {
 
     pub(super) async fn take_lead(&mut self, config: RegionConfig) {
         self.write_everything().await;
+        if env::mutants::active("M08") {
+            self.drop_uncommitted().await;
+        }
         let Some(log) = &self.log else { return };
         let building = Store::build(log);
         let (now, settles_since) = (self.context.now(), config.epoch);
@@ -132,6 +135,16 @@ impl Driver {
                 self.settle();
             }
             Err(error) => self.distrust(&error).await,
+        }
+    }
+
+    /// A planted bug: what a new primary holds may have been acknowledged, whether or not it was told so.
+    async fn drop_uncommitted(&mut self) {
+        let Some(log) = &mut self.log else { return };
+        if let Some(&committed) = log.standing().first()
+            && let Ok(Some(position)) = log.find(committed).await
+        {
+            let _ = log.truncate(position).await;
         }
     }
 

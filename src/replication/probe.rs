@@ -22,7 +22,17 @@ pub fn durable(region: RegionId, epoch: Epoch, mark: Mark) {
     );
 }
 
-/// This replica's log was cut after `mark`.
+/// This replica's log was opened and ends here.
+pub fn opened(region: RegionId, epoch: Epoch, mark: Mark) {
+    tracing::trace!(target: "probe", name = "opened", region = region.0, epoch = epoch.0, seqno = mark.seqno.0);
+}
+
+/// All that this replica holds is about to be deleted, on purpose.
+pub fn destroyed(region: RegionId) {
+    tracing::trace!(target: "probe", name = "destroyed", region = region.0);
+}
+
+/// This replica's log is about to be cut after `mark`.
 pub fn cut(region: RegionId, epoch: Epoch, mark: Mark) {
     tracing::trace!(target: "probe", name = "cut", region = region.0, epoch = epoch.0, seqno = mark.seqno.0);
 }

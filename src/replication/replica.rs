@@ -230,6 +230,12 @@ pub fn folder(region: RegionId) -> String {
     format!("regions/{:016x}", region.0)
 }
 
+/// Deletes all that a server holds of a region.
+pub async fn destroy(env: &Env, region: RegionId) -> Result<(), StorageError> {
+    probe::destroyed(region);
+    storage::destroy(env, &folder(region)).await
+}
+
 pub(super) struct Driver {
     pub(super) context: Arc<Context>,
     pub(super) info: RegionInfo,
@@ -240,6 +246,8 @@ pub(super) struct Driver {
     pub(super) doubtful: bool,
     /// The epoch that it had taken up when the doubt arose.
     doubted_at: Epoch,
+    /// The newest configuration that it knew of then.
+    doubted_in: Epoch,
     inbox: mpsc::Receiver<Event>,
     outbox: mpsc::WeakSender<Event>,
     shared: Arc<Shared>,
@@ -281,6 +289,7 @@ impl Driver {
             log: None,
             doubtful: false,
             doubted_at: Epoch(0),
+            doubted_in: Epoch(0),
             inbox,
             outbox,
             shared,
@@ -306,16 +315,22 @@ impl Driver {
                 let lost_tail = recovery.power_loss_suspected && !self.acknowledges_flushed();
                 if lost_folder || lost_tail {
                     tracing::warn!(%region, lost_folder, lost_tail, "replica may lack acknowledged records");
-                    self.doubtful = true;
+                    self.doubt();
                     self.doubted_at = log.epoch();
                 }
+                probe::opened(region, log.epoch(), log.head().mark);
                 self.log = Some(log);
             }
             Err(error) => {
                 tracing::warn!(%region, %error, "replica cannot be opened; it will be copied anew from the primary");
-                self.doubtful = true;
+                self.doubt();
             }
         }
+    }
+
+    fn doubt(&mut self) {
+        self.doubtful = true;
+        self.doubted_in = self.info.config.epoch;
     }
 
     pub(super) fn region(&self) -> RegionId {
@@ -474,17 +489,22 @@ impl Driver {
         self.publish();
     }
 
-    /// A replica in doubt may start anew once it no longer counts as in sync, and is trusted again when an operator said
-    /// that what it holds is all there is.
+    /// A replica in doubt may start anew once nobody counts on what it held: when it is out of the in-sync set and, as the
+    /// primary may be about to admit a learner for what that acknowledged, an epoch after the one in which the doubt arose. It
+    /// is trusted again when an operator said that what it holds is all there is.
     async fn repair_if_free(&mut self, config: &RegionConfig) -> bool {
         let me = self.context.me;
         if !self.doubtful {
             return true;
         }
-        if !config.is_in_sync(me) {
-            if self.log.is_none() && config.is_learner(me) {
-                self.begin_anew().await;
+        if config.is_learner(me) {
+            if config.epoch > self.doubted_in {
+                if self.log.is_none() {
+                    self.begin_anew().await;
+                }
+                self.doubtful = self.log.is_none();
             }
+        } else if !config.is_in_sync(me) {
             self.doubtful = self.log.is_none();
         } else if config.in_sync == [me] && self.log.is_some() && config.loss_accepted > self.doubted_at {
             tracing::warn!(region = %config.region, "an operator accepted the loss of what this replica does not hold");
@@ -501,6 +521,8 @@ impl Driver {
         self.open_log(true).await;
         if self.log.is_some() && !self.doubtful {
             tracing::warn!(region = %self.region(), "the last replica of the region was opened again");
+            // The log may have failed over this very epoch, of which nobody will tell again.
+            self.adopt(self.info.config.clone()).await;
         }
         self.publish();
     }
@@ -510,7 +532,7 @@ impl Driver {
         let region = self.region();
         self.quiesce().await;
         self.log = None;
-        if let Err(error) = storage::destroy(&self.context.env, &folder(region)).await {
+        if let Err(error) = destroy(&self.context.env, region).await {
             tracing::warn!(%region, %error, "replica's folder cannot be deleted");
             return;
         }
@@ -522,8 +544,8 @@ impl Driver {
 
     /// The log failed: nothing it says is acknowledged from now on, and this replica leaves the in-sync set.
     pub(super) async fn distrust(&mut self, error: &StorageError) {
-        tracing::warn!(region = %self.region(), %error, "replica fences its log and leaves the in-sync set");
-        self.doubtful = true;
+        tracing::warn!(region = %self.region(), %error, "replica fences its log and leaves the configuration");
+        self.doubt();
         self.log = None;
         self.writing = None;
         let config = self.info.config.clone();
@@ -575,7 +597,7 @@ impl Driver {
 
     fn ask_to_leave(&mut self) {
         let me = self.context.me;
-        if self.info.config.is_in_sync(me) && self.info.config.in_sync.len() > 1 {
+        if self.info.config.is_member(me) && self.info.config.in_sync != [me] {
             self.ask(Change::Leave { server: me });
         }
     }
@@ -587,7 +609,7 @@ impl Driver {
     /// A follower that may have to lead, or to leave.
     async fn tick_unled(&mut self) {
         let (me, config, now) = (self.context.me, self.info.config.clone(), self.context.now());
-        if !self.may_ask() || !config.is_in_sync(me) {
+        if !self.may_ask() {
             return;
         }
         if self.doubtful && config.in_sync == [me] && self.log.is_none() {
@@ -595,6 +617,9 @@ impl Driver {
         }
         if self.doubtful {
             return self.ask_to_leave();
+        }
+        if !config.is_in_sync(me) {
+            return;
         }
         let restarted = config.is_primary(me);
         let expired = self.context.leases().expired(config.region, config.epoch, now);
@@ -747,13 +772,13 @@ impl Driver {
         let region = self.region();
         self.context.leases().forget(region);
         self.quiesce().await;
-        let (destroy, done) = match self.closing.take() {
+        let (for_good, done) = match self.closing.take() {
             Some((destroy, done)) => (destroy, Some(done)),
             None => (false, None),
         };
         self.role = Role::Idle;
         let result = match self.log.take() {
-            _ if destroy => storage::destroy(&self.context.env, &folder(region)).await,
+            _ if for_good => destroy(&self.context.env, region).await,
             Some(log) => log.close().await,
             None => Ok(()),
         };

@@ -17,10 +17,11 @@ pub mod zone;
 pub use explain::Explanation;
 pub use wgl::Specification;
 
-use crate::history::{History, Operation};
+use crate::history::{Action, Answer, History, Operation, Outcome};
 use crate::limits;
 use crate::register::Register;
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use wgl::{Search, Timed};
 
@@ -70,12 +71,43 @@ pub fn search(operations: &[&Operation], steps_max: u64) -> Search {
 
 fn search_within(operations: &[&Operation], steps_left: &mut u64) -> Search {
     let places: Vec<usize> = (0..operations.len()).filter(|place| !operations[*place].is_void()).collect();
-    let timed: Vec<Timed<'_, Operation>> = places.iter().map(|place| timed(operations[*place])).collect();
+    let alike = alike(operations);
+    let timed: Vec<Timed<'_, Operation>> = places.iter().map(|place| timed(&alike[*place])).collect();
     let original = |order: Vec<usize>| order.into_iter().map(|at| places[at]).collect();
     match wgl::search::<Register>(&timed, steps_left) {
         Search::Found(order) => Search::Found(original(order)),
         Search::Stuck { order, stuck } => Search::Stuck { order: original(order), stuck: places[stuck] },
         Search::Exhausted => Search::Exhausted,
+    }
+}
+
+/// Pending puts of values that nobody saw differ in nothing that an answer could tell. Given one value they are twins, of
+/// which the search tries the first alone; else it would try every set of them.
+fn alike<'a>(operations: &[&'a Operation]) -> Vec<Cow<'a, Operation>> {
+    let mut all: Vec<Cow<'a, Operation>> = operations.iter().map(|operation| Cow::Borrowed(*operation)).collect();
+    let tells_parts = |operation: &&Operation| matches!(operation.action, Action::Increment(_) | Action::Append(_));
+    if operations.iter().any(tells_parts) {
+        return all;
+    }
+    let seen: BTreeSet<&Vec<u8>> = operations.iter().filter_map(|operation| value_told(operation)).collect();
+    let mut value: Option<&Vec<u8>> = None;
+    for (at, &operation) in operations.iter().enumerate() {
+        if let (Action::Put(put), Outcome::Unknown) = (&operation.action, &operation.outcome)
+            && !seen.contains(put)
+        {
+            let value = *value.get_or_insert(put);
+            all[at] = Cow::Owned(Operation { action: Action::Put(value.clone()), ..operation.clone() });
+        }
+    }
+    all
+}
+
+/// The value that an answer depends on.
+fn value_told(operation: &Operation) -> Option<&Vec<u8>> {
+    match (&operation.action, &operation.outcome) {
+        (_, Outcome::Done(Answer::Value(value))) => value.as_ref(),
+        (Action::CompareAndSet { expected, .. }, _) => expected.as_ref(),
+        _ => None,
     }
 }
 

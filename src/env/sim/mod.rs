@@ -13,6 +13,7 @@
 //! that two runs of one seed can be compared, and the first simulated second in which they differ be named.
 
 pub mod clock;
+mod clog;
 mod dice;
 pub mod disk;
 pub mod exec;

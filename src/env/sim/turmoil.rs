@@ -8,6 +8,7 @@
 //! not communicate.
 
 use super::clock::ClockControl;
+use super::clog::{Clogged, Clogs};
 use super::dice::stream;
 use super::disk::{DiskState, Latency};
 use super::exec::{Panicked, Root};
@@ -83,6 +84,7 @@ pub struct World {
     nodes: BTreeMap<String, Node>,
     /// Directed pairs that nothing passes.
     cut: BTreeSet<(IpAddr, IpAddr)>,
+    clogs: Arc<Clogs>,
     trace: Trace,
     panicked: Panicked,
 }
@@ -116,6 +118,7 @@ impl World {
             names: Names::default(),
             nodes: BTreeMap::new(),
             cut: BTreeSet::new(),
+            clogs: Arc::default(),
             trace: Trace::default(),
             panicked: Panicked::default(),
         }
@@ -134,7 +137,8 @@ impl World {
         let time = Arc::new(HostTime::default());
         time.set(self.now());
         self.names.lock().expect("only names").insert(name.to_owned(), ip);
-        let net = Arc::new(TurmoilNet { ip, names: self.names.clone() });
+        let (names, clogs) = (self.names.clone(), self.clogs.clone());
+        let net = Arc::new(TurmoilNet { ip, names, link: Link { clogs, timeline: time.clone() } });
         let node = Node { ip, machine: machine.clone(), time: time.clone() };
         assert!(self.nodes.insert(name.to_owned(), node).is_none(), "two nodes named {name}");
         self.sim.host(ip, move || {
@@ -273,6 +277,13 @@ impl World {
         }
     }
 
+    /// Nothing of what is under way from `from` to `to`, or sent there meanwhile, arrives until `duration` has passed. Works
+    /// beside partitions: what came before a cut may be read after it.
+    pub fn clog(&mut self, from: &str, to: &str, duration: Duration) {
+        let (from, to) = (self.node(from).ip, self.node(to).ip);
+        self.clogs.set(from, to, self.now() + duration);
+    }
+
     /// Messages between them wait until [`World::release`]. Not together with a partition of the same two.
     pub fn hold(&mut self, a: &str, b: &str) {
         self.sim.hold(self.node(a).ip, self.node(b).ip);
@@ -400,6 +411,21 @@ impl Timeline for HostTime {
 struct TurmoilNet {
     ip: IpAddr,
     names: Names,
+    link: Link,
+}
+
+/// What connections are made through.
+#[derive(Clone)]
+struct Link {
+    clogs: Arc<Clogs>,
+    timeline: Arc<HostTime>,
+}
+
+impl Link {
+    /// Nothing small leaves before a flush, as the contract warns.
+    fn stream(&self, stream: TcpStream, peer: IpAddr, me: IpAddr) -> Stream {
+        Box::new(Clogged::new(BufWriter::new(stream), self.clogs.clone(), self.timeline.clone(), peer, me))
+    }
 }
 
 impl TurmoilNet {
@@ -414,30 +440,37 @@ impl TurmoilNet {
 impl Net for TurmoilNet {
     fn listen(&self, address: &str) -> BoxFuture<'static, io::Result<Box<dyn Listener>>> {
         let address = split(address).map(|(host, port)| (host.to_owned(), port));
+        let (ip, link) = (self.ip, self.link.clone());
         Box::pin(async move {
             let (host, port) = address?;
             // turmoil binds nothing but the unspecified address.
             let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await?;
-            Ok(Box::new(TurmoilListener { listener, host }) as Box<dyn Listener>)
+            Ok(Box::new(TurmoilListener { listener, host, ip, link }) as Box<dyn Listener>)
         })
     }
 
     fn connect(&self, address: &str) -> BoxFuture<'static, io::Result<Stream>> {
         let target = split(address).and_then(|(host, port)| Ok((self.resolve(host)?, port)));
-        Box::pin(async move { TcpStream::connect(target?).await.map(buffered) })
+        let (ip, link) = (self.ip, self.link.clone());
+        Box::pin(async move {
+            let target = target?;
+            Ok(link.stream(TcpStream::connect(target).await?, target.0, ip))
+        })
     }
 }
 
 struct TurmoilListener {
     listener: TcpListener,
     host: String,
+    ip: IpAddr,
+    link: Link,
 }
 
 impl Listener for TurmoilListener {
     fn accept(&mut self) -> BoxFuture<'_, io::Result<(Stream, String)>> {
         Box::pin(async {
             let (stream, peer) = self.listener.accept().await?;
-            Ok((buffered(stream), peer.to_string()))
+            Ok((self.link.stream(stream, peer.ip(), self.ip), peer.to_string()))
         })
     }
 
@@ -445,11 +478,6 @@ impl Listener for TurmoilListener {
         let port = self.listener.local_addr().map_or(0, |address| address.port());
         format!("{}:{port}", self.host)
     }
-}
-
-/// Nothing small leaves before a flush, as the contract warns.
-fn buffered(stream: TcpStream) -> Stream {
-    Box::new(BufWriter::new(stream))
 }
 
 impl std::fmt::Display for Failure {

@@ -89,6 +89,47 @@ fn partitions_cut_what_they_say_and_repair_mends_it() {
 }
 
 #[test]
+fn a_clogged_link_gives_all_in_order_once_it_is_over_even_beside_a_partition() {
+    let mut world = World::new(WorldOptions::new(4));
+    let seen: Notes<u8> = Arc::default();
+    let out = seen.clone();
+    world.add_node("server", "10.0.0.1", move |env| {
+        let out = out.clone();
+        Box::pin(async move {
+            let mut listener = env.net().listen("0.0.0.0:7000").await?;
+            let (mut stream, _) = listener.accept().await?;
+            while let Ok(byte) = stream.read_u8().await {
+                note(&out, byte);
+            }
+            pending().await
+        })
+    });
+    world.add_node("client", "10.0.0.2", |env| {
+        Box::pin(async move {
+            let mut stream = env.net().connect("server:7000").await?;
+            for byte in 0..20 {
+                stream.write_u8(byte).await?;
+                stream.flush().await?;
+                env.sleep(Duration::from_millis(50)).await;
+            }
+            pending().await
+        })
+    });
+    world.run_for(Duration::from_millis(300)).expect("healthy");
+    let before = noted(&seen).len();
+    assert!(before > 0, "nothing is clogged yet");
+    world.clog("client", "server", Duration::from_secs(3));
+    world.run_for(Duration::from_millis(300)).expect("healthy");
+    world.partition("client", "server");
+    world.run_for(SECOND).expect("healthy");
+    assert_eq!(noted(&seen).len(), before, "nothing arrives");
+    world.run_for(2 * SECOND).expect("healthy");
+    let after: Vec<u8> = noted(&seen);
+    assert!(after.len() > before + 3, "what came before the cut arrives: {after:?}");
+    assert!(after.iter().copied().eq(0..after.len() as u8), "in order: {after:?}");
+}
+
+#[test]
 fn a_crashed_or_paused_server_does_not_answer_until_it_is_back() {
     let (mut world, answers) = server_and_client(2);
     for kind in [CrashKind::Process, CrashKind::Power] {

@@ -13,6 +13,8 @@
     ("b5-factor-one-acknowledges-flushed", include_str!("b5-factor-one-acknowledges-flushed.scenario")),
     ("b6-rack-loses-power", include_str!("b6-rack-loses-power.scenario")),
     ("p-backup-log-write-error", include_str!("p-backup-log-write-error.scenario")),
+    ("p-last-replica-epoch-write-error", include_str!("p-last-replica-epoch-write-error.scenario")),
+    ("p-learner-log-write-error", include_str!("p-learner-log-write-error.scenario")),
     ("p-lost-prepare", include_str!("p-lost-prepare.scenario")),
     ("p-masters-down", include_str!("p-masters-down.scenario")),
     ("p-primary-log-write-error", include_str!("p-primary-log-write-error.scenario")),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use steadfast::client::Options;
 use steadfast::node::{MasterNode, MasterNodeOptions, Server, ServerOptions};
 use steadfast::protocol::Secret;
+use steadfast::replication::Timing;
 
 pub const PORT: u16 = 7400;
 
@@ -59,6 +60,7 @@ impl Cluster {
         for i in 1..=plan.cluster.servers {
             let mut options = ServerOptions::new(address(&server_ip(i)), masters.values().cloned().collect());
             options.segment_bytes = plan.cluster.segment_bytes;
+            options.timing = timing(plan.cluster.lease_ms);
             options.reserve_bytes = 0;
             options.secret = Some(secret());
             cluster.world.add_node(&server(i), &server_ip(i), move |env| run_server(env, options.clone()));
@@ -109,6 +111,12 @@ impl Cluster {
             self.world.restart(node);
         }
     }
+}
+
+fn timing(lease_ms: u64) -> Timing {
+    let spare = Timing::DEFAULT.suspect - Timing::DEFAULT.lease;
+    let lease = Duration::from_millis(lease_ms);
+    Timing { lease, suspect: lease + spare, ..Timing::DEFAULT }
 }
 
 /// Nodes that others can reach do not start without one.

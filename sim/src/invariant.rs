@@ -81,8 +81,9 @@ impl Invariants {
         &self.violations
     }
 
-    pub fn count(&self, probe: &str) -> u64 {
-        self.heard.get(probe).copied().unwrap_or(0)
+    /// How often each probe was heard.
+    pub fn heard_of(&self) -> &BTreeMap<String, u64> {
+        &self.heard
     }
 
     /// The harness says which server a node is.
@@ -94,6 +95,8 @@ impl Invariants {
     pub fn lost_power(&mut self, node: &str) {
         for region in self.regions.values_mut() {
             region.replicas.remove(node);
+            // An operator may have to accept the loss of what nobody else holds.
+            region.committed_max = 0;
         }
     }
 
@@ -106,6 +109,8 @@ impl Invariants {
             "read" => self.answered(probe, "read"),
             "acknowledged" => self.acknowledged(probe),
             "durable" => self.durable(probe),
+            "opened" => self.opened(probe),
+            "destroyed" => *self.replica(probe) = Replica::default(),
             "cut" => self.cut(probe),
             "committed" => self.committed(probe),
             _ => {}
@@ -169,7 +174,7 @@ impl Invariants {
         self.replica(probe).adopted.insert(epoch);
     }
 
-    /// I6: an epoch is persisted before it is used.
+    /// I6: an epoch is persisted before it is used. I5: a primary that begins to serve has all that was committed before.
     fn serves(&mut self, probe: &Probe) {
         let epoch = probe.number("epoch");
         if !self.replica(probe).adopted.contains(&epoch) {
@@ -177,8 +182,17 @@ impl Invariants {
                 format!("{} serves region {} at epoch {epoch}, never persisted", probe.node, probe.number("region"));
             self.violate("I6", probe.at_ms, what);
         }
-        let (seqno, at_ms) = (probe.number("seqno"), probe.at_ms);
-        self.regions.entry(probe.number("region")).or_default().served.entry(epoch).or_insert((seqno, at_ms));
+        let (id, seqno, at_ms) = (probe.number("region"), probe.number("seqno"), probe.at_ms);
+        let region = self.regions.entry(id).or_default();
+        region.served.entry(epoch).or_insert((seqno, at_ms));
+        let committed = region.committed_max;
+        if seqno < committed {
+            let what = format!(
+                "region {id}: {} serves at epoch {epoch} what is committed up to {seqno}; {committed} is",
+                probe.node
+            );
+            self.violate("I5", at_ms, what);
+        }
         self.answered(probe, "began to serve");
     }
 
@@ -255,9 +269,18 @@ impl Invariants {
                 format!("region {id}: {} is in sync and cut its log to {seqno}; {committed} is committed", probe.node);
             self.violate("I5", probe.at_ms, what);
         }
+        // Whoever it is: it may begin anew, but what it knows to be committed is no branch to be cut.
+        let known = self.replica(probe).committed_max;
+        if seqno > 0 && seqno < known {
+            let what = format!("region {id}: {} knew that {known} is committed and cut its log to {seqno}", probe.node);
+            self.violate("I5", probe.at_ms, what);
+        }
         let replica = self.replica(probe);
         replica.durable.split_off(&(seqno + 1));
         replica.durable_max = replica.durable_max.min(seqno);
+        if seqno == 0 {
+            replica.committed_max = 0;
+        }
     }
 
     fn durable(&mut self, probe: &Probe) {
@@ -269,6 +292,23 @@ impl Invariants {
         }
         replica.durable.insert(seqno, checksum);
         replica.durable_max = seqno;
+    }
+
+    /// I11: what a replica said was durable is there when it starts again.
+    fn opened(&mut self, probe: &Probe) {
+        let seqno = probe.number("seqno");
+        let replica = self.replica(probe);
+        let durable = replica.durable_max;
+        // A learner may have been told of more than it had flushed.
+        replica.committed_max = replica.committed_max.min(seqno);
+        if seqno < durable {
+            let what = format!(
+                "region {}: {} said that {durable} was durable and came back with {seqno}",
+                probe.number("region"),
+                probe.node
+            );
+            self.violate("I11", probe.at_ms, what);
+        }
     }
 
     /// I5: a commit point never goes back within an epoch's leader or a follower, and committed logs are the same log.
@@ -348,6 +388,15 @@ mod tests {
     }
 
     #[test]
+    fn i5_who_begins_to_serve_has_all_that_is_committed() {
+        let committed = probe("server-1", "committed", 2, &[("epoch", 1), ("seqno", 5)]);
+        let adopted = probe("server-2", "adopted", 3, &[("epoch", 2)]);
+        let serves = |seqno| probe("server-2", "serves", 4, &[("epoch", 2), ("seqno", seqno)]);
+        assert_eq!(found(&[committed.clone(), adopted.clone(), serves(5)]), [""; 0]);
+        assert_eq!(found(&[committed, adopted, serves(4)]), ["I5"]);
+    }
+
+    #[test]
     fn i7_one_answers_at_a_time() {
         let read = |node, at, epoch| probe(node, "read", at, &[("epoch", epoch)]);
         assert_eq!(found(&[read("server-1", 1, 1), read("server-2", 2, 2), read("server-2", 3, 2)]), [""; 0]);
@@ -374,12 +423,26 @@ mod tests {
     }
 
     #[test]
+    fn i11_what_was_durable_is_there_again() {
+        let durable = probe("server-1", "durable", 1, &[("epoch", 1), ("seqno", 5), ("checksum", 5)]);
+        let opened = |seqno| probe("server-1", "opened", 2, &[("epoch", 1), ("seqno", seqno)]);
+        let cut = probe("server-1", "cut", 2, &[("epoch", 1), ("seqno", 4)]);
+        assert_eq!(found(&[durable.clone(), opened(6)]), [""; 0]);
+        assert_eq!(found(&[durable.clone(), opened(4)]), ["I11"]);
+        assert_eq!(found(&[durable.clone(), cut, opened(4)]), [""; 0]);
+        assert_eq!(found(&[durable, probe("server-1", "destroyed", 2, &[]), opened(0)]), [""; 0]);
+    }
+
+    #[test]
     fn i5_an_in_sync_replica_keeps_what_is_committed() {
         let committed = probe("server-1", "committed", 2, &[("epoch", 1), ("seqno", 5)]);
         let cut = |seqno| probe("server-2", "cut", 3, &[("epoch", 1), ("seqno", seqno)]);
         assert_eq!(found(&[config(1, 1, "1,2"), committed.clone(), cut(5)]), [""; 0]);
         assert_eq!(found(&[config(1, 1, "1,2"), committed.clone(), cut(4)]), ["I5"]);
-        assert_eq!(found(&[config(1, 1, "1,3"), committed, cut(4)]), [""; 0], "a learner may begin anew");
+        assert_eq!(found(&[config(1, 1, "1,3"), committed, cut(4)]), [""; 0], "a learner may part from it");
+        let told = probe("server-2", "committed", 2, &[("epoch", 1), ("seqno", 5)]);
+        assert_eq!(found(&[config(1, 1, "1,3"), told.clone(), cut(4)]), ["I5"], "not from what it was told");
+        assert_eq!(found(&[config(1, 1, "1,3"), told, cut(0)]), [""; 0], "it may begin anew");
     }
 
     #[test]

@@ -24,21 +24,9 @@ pub const ALL: &[Mutant] = &[
         story: "a backup acknowledges before its flush completes",
         profiles: &[Profile::Power, Profile::Swarm],
     },
-    Mutant {
-        name: "M02",
-        story: "a backup takes frames whatever their epoch",
-        profiles: &[Profile::LeaseClock, Profile::Partition, Profile::Swarm],
-    },
-    Mutant {
-        name: "M03",
-        story: "a lease counts from the receipt of the answer",
-        profiles: &[Profile::LeaseClock, Profile::Swarm],
-    },
-    Mutant {
-        name: "M03b",
-        story: "the grace period is no longer than the lease",
-        profiles: &[Profile::LeaseClock, Profile::Swarm],
-    },
+    Mutant { name: "M02", story: "a backup takes frames whatever their epoch", profiles: &[Profile::LeaseClock] },
+    Mutant { name: "M03", story: "a lease counts from the receipt of the answer", profiles: &[Profile::LeaseClock] },
+    Mutant { name: "M03b", story: "the grace period is no longer than the lease", profiles: &[Profile::LeaseClock] },
     Mutant {
         name: "M05",
         story: "a majority of the in-sync set is enough to commit",
@@ -50,11 +38,33 @@ pub const ALL: &[Mutant] = &[
         profiles: &[Profile::Crash, Profile::Churn, Profile::Swarm],
     },
     Mutant {
+        name: "M08",
+        story: "a new primary drops what it was not told is committed",
+        profiles: &[Profile::Crash, Profile::Churn, Profile::Swarm],
+    },
+    Mutant { name: "M10", story: "a flush that failed is tried again and trusted", profiles: &[Profile::Fsync] },
+    Mutant {
+        name: "M11",
+        story: "the folder is not flushed after a segment was made or renamed",
+        profiles: &[Profile::Power],
+    },
+    Mutant {
         name: "M15",
         story: "a repeated request is applied twice",
         profiles: &[Profile::Partition, Profile::Crash, Profile::Swarm],
     },
 ];
+
+/// Plants one bug in this process.
+pub fn choose(name: &str) -> Result<(), String> {
+    if !ALL.iter().any(|mutant| mutant.name == name) {
+        let names: Vec<&str> = ALL.iter().map(|mutant| mutant.name).collect();
+        return Err(format!("no planted bug is named {name}; there are {}", names.join(", ")));
+    }
+    #[cfg(feature = "mutants")]
+    env::mutants::choose(Some(name));
+    if cfg!(feature = "mutants") { Ok(()) } else { Err("this build has no planted bugs".to_owned()) }
+}
 
 #[cfg(not(feature = "mutants"))]
 pub fn command(_only: Option<&str>, _seeds_max: u64) -> ExitCode {

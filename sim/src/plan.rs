@@ -53,11 +53,14 @@ pub struct Shape {
     pub buffered: bool,
     pub salted: bool,
     pub segment_bytes: u64,
+    pub lease_ms: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workload {
     pub clients: u64,
+    /// The first so many of the clients only read: no write keeps them waiting.
+    pub readers: u64,
     /// Few, so that clients meet.
     pub keys: u64,
     pub pause_ms_max: u64,
@@ -95,6 +98,12 @@ pub enum Fault {
         from: Vec<String>,
         to: Vec<String>,
         both: bool,
+        for_ms: u64,
+    },
+    /// What one of the first group sends to one of the second arrives late, all at once and in order.
+    Clog {
+        from: Vec<String>,
+        to: Vec<String>,
         for_ms: u64,
     },
     /// The process is killed and starts again.
@@ -141,6 +150,39 @@ pub enum Fault {
     },
 }
 
+impl Fault {
+    pub const NAMES: &[&str] = &[
+        "partition",
+        "clog",
+        "kill",
+        "power-loss",
+        "pause",
+        "step-clock",
+        "clock-rate",
+        "fail-flush",
+        "fail-write",
+        "slow-disk",
+        "hand-over",
+    ];
+
+    /// As a plan names it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Fault::Partition { .. } => "partition",
+            Fault::Clog { .. } => "clog",
+            Fault::Kill { .. } => "kill",
+            Fault::PowerLoss { .. } => "power-loss",
+            Fault::Pause { .. } => "pause",
+            Fault::StepClock { .. } => "step-clock",
+            Fault::ClockRate { .. } => "clock-rate",
+            Fault::FailFlush { .. } => "fail-flush",
+            Fault::FailWrite { .. } => "fail-write",
+            Fault::SlowDisk { .. } => "slow-disk",
+            Fault::HandOver { .. } => "hand-over",
+        }
+    }
+}
+
 pub fn master(i: u64) -> String {
     format!("master-{i}")
 }
@@ -155,17 +197,13 @@ pub const RHO_PPM: i64 = 10_000;
 impl Plan {
     pub fn draw(seed: u64, profile: Profile) -> Plan {
         let mut dice = stream(seed, "plan");
-        let cluster = Shape::draw(&mut dice);
+        let cluster = Shape::draw(profile, &mut dice);
         let fault_ms = dice.between(8, 25) * 1000;
-        let network = Network {
-            latency_ms_min: dice.between(1, 2),
-            latency_ms_max: dice.between(3, 20),
-            break_ppm: if profile != Profile::Calm && dice.percent(30) { dice.between(10, 400) as u32 } else { 0 },
-        };
+        let network = Network::draw(profile, &mut dice);
         let mut plan = Plan {
             seed,
             profile,
-            workload: Workload::draw(&mut dice),
+            workload: Workload::draw(profile, &mut dice),
             network,
             clocks: Vec::new(),
             events: Vec::new(),
@@ -178,6 +216,11 @@ impl Plan {
         plan
     }
 
+    fn add(&mut self, fault: Fault, dice: &mut Dice) {
+        let at_ms = dice.below(self.fault_ms);
+        self.events.push(Event { at_ms, fault });
+    }
+
     pub fn nodes(&self) -> Vec<String> {
         let masters = (1..=self.cluster.masters).map(master);
         masters.chain((1..=self.cluster.servers).map(server)).collect()
@@ -185,7 +228,7 @@ impl Plan {
 }
 
 impl Shape {
-    fn draw(dice: &mut Dice) -> Shape {
+    fn draw(profile: Profile, dice: &mut Dice) -> Shape {
         let factor = *dice.pick(&[1, 2, 2, 3, 3, 3]);
         let servers = u64::from(factor).max(dice.between(2, 4));
         Shape {
@@ -197,14 +240,31 @@ impl Shape {
             buffered: dice.percent(25),
             salted: dice.percent(50),
             segment_bytes: *dice.pick(&[4 << 10, 16 << 10, 1 << 20]),
+            // What a clock gains within one lease grows with the lease.
+            lease_ms: if profile == Profile::LeaseClock { *dice.pick(&[1000, 1000, 3000, 10_000]) } else { 1000 },
+        }
+    }
+}
+
+impl Network {
+    /// A message takes the least time and an exponential share of the rest, a fifth of it on average.
+    fn draw(profile: Profile, dice: &mut Dice) -> Network {
+        let slow = profile != Profile::Calm && dice.percent(20);
+        Network {
+            latency_ms_min: dice.between(1, 2),
+            latency_ms_max: if slow { dice.between(50, 250) } else { dice.between(3, 20) },
+            break_ppm: if profile != Profile::Calm && dice.percent(30) { dice.between(10, 400) as u32 } else { 0 },
         }
     }
 }
 
 impl Workload {
-    fn draw(dice: &mut Dice) -> Workload {
+    fn draw(profile: Profile, dice: &mut Dice) -> Workload {
+        let clients = dice.between(2, 5);
+        let readers = if profile == Profile::LeaseClock { dice.between(1, 2) } else { *dice.pick(&[0, 0, 1]) };
         Workload {
-            clients: dice.between(2, 5),
+            clients,
+            readers: readers.min(clients - 1),
             keys: dice.between(2, 8),
             pause_ms_max: *dice.pick(&[5, 20, 60]),
             value_bytes_max: *dice.pick(&[8, 100, 2000]),
@@ -217,6 +277,8 @@ impl Workload {
 #[derive(Default)]
 struct Faults {
     partitions: u64,
+    clogs: u64,
+    isolations: u64,
     kills: u64,
     power: u64,
     pauses: u64,
@@ -231,23 +293,31 @@ impl Faults {
         let mut some = |chance: u32, most: u64| if dice.percent(chance) { dice.between(1, most) } else { 0 };
         match profile {
             Profile::Calm => Faults::default(),
-            Profile::Partition => Faults { partitions: some(100, 6), ..Faults::default() },
+            Profile::Partition => {
+                Faults { partitions: some(100, 6), clogs: some(50, 4), isolations: some(50, 2), ..Faults::default() }
+            }
             Profile::Crash => Faults { kills: some(100, 6), pauses: some(50, 3), ..Faults::default() },
             Profile::Power => Faults { power: some(100, 4), kills: some(30, 2), ..Faults::default() },
-            Profile::LeaseClock => {
-                Faults { clocks: true, pauses: some(80, 4), partitions: some(80, 5), ..Faults::default() }
-            }
+            Profile::LeaseClock => Faults {
+                clocks: true,
+                pauses: some(30, 2),
+                partitions: some(30, 2),
+                isolations: some(100, 5),
+                ..Faults::default()
+            },
             Profile::Fsync => {
-                Faults { disk: some(100, 4), kills: some(30, 2), power: some(30, 2), ..Faults::default() }
+                Faults { disk: some(100, 4), kills: some(30, 2), power: some(70, 3), ..Faults::default() }
             }
             Profile::Churn => Faults { moves: some(100, 8), kills: some(70, 4), ..Faults::default() },
             Profile::Swarm => Faults {
                 partitions: some(50, 5),
+                clogs: some(30, 4),
+                isolations: some(20, 2),
                 kills: some(50, 5),
                 power: some(40, 3),
                 pauses: some(40, 3),
                 clocks: some(50, 1) == 1,
-                disk: some(25, 2),
+                disk: some(40, 2),
                 slow: some(25, 2),
                 moves: some(25, 4),
             },
@@ -257,60 +327,152 @@ impl Faults {
     fn draw_into(&self, plan: &mut Plan, dice: &mut Dice) {
         let nodes = plan.nodes();
         let servers: Vec<String> = (1..=plan.cluster.servers).map(server).collect();
-        let mut add = |dice: &mut Dice, fault: Fault| {
-            let at_ms = dice.below(plan.fault_ms);
-            plan.events.push(Event { at_ms, fault });
-        };
         // A lone copy that loses what its table never flushed is beyond what is promised.
         let power = if plan.cluster.buffered { 0 } else { self.power };
         // Nor is a lone copy whose flush fails: it stops, on purpose, until an operator decides.
         let disk = if plan.cluster.factor == 1 { 0 } else { self.disk };
         for _ in 0..self.partitions {
             let fault = draw_partition(&nodes, dice);
-            add(dice, fault);
+            plan.add(fault, dice);
+        }
+        for _ in 0..self.clogs {
+            let fault = draw_clog(&nodes, dice);
+            plan.add(fault, dice);
         }
         for _ in 0..self.kills {
-            let fault = Fault::Kill { node: dice.pick(&nodes).clone(), down_ms: dice.between(10, 4000) };
-            add(dice, fault);
+            let at_ms = dice.below(plan.fault_ms);
+            // Sometimes two at once, so that one that comes back finds another still down.
+            for _ in 0..*dice.pick(&[1, 1, 2]) {
+                let fault = Fault::Kill { node: dice.pick(&nodes).clone(), down_ms: dice.between(10, 4000) };
+                plan.events.push(Event { at_ms, fault });
+            }
         }
         for _ in 0..power {
             let all = dice.percent(40);
             let nodes = if all { nodes.clone() } else { vec![dice.pick(&nodes).clone()] };
             let fault = Fault::PowerLoss { nodes, down_ms: dice.between(10, 3000) };
-            add(dice, fault);
+            plan.add(fault, dice);
         }
         for _ in 0..self.pauses {
             let fault = Fault::Pause { node: dice.pick(&nodes).clone(), for_ms: dice.between(50, 6000) };
-            add(dice, fault);
+            plan.add(fault, dice);
         }
         for _ in 0..self.slow {
             let (node, factor) = (dice.pick(&servers).clone(), dice.between(10, 300) as u32);
-            add(dice, Fault::SlowDisk { node, factor, for_ms: 4000 });
+            plan.add(Fault::SlowDisk { node, factor, for_ms: 4000 }, dice);
         }
         for _ in 0..self.moves {
             let (region, to) = (dice.below(u64::from(plan.cluster.regions)) as u32, dice.below(3));
-            add(dice, Fault::HandOver { region, to });
+            plan.add(Fault::HandOver { region, to }, dice);
         }
         // One machine only, so that a good copy of everything is left.
         let victim = dice.pick(&servers).clone();
         for _ in 0..disk {
-            let fault = match dice.percent(70) {
+            let fault = match dice.percent(50) {
                 true => Fault::FailFlush { node: victim.clone() },
                 false => Fault::FailWrite { node: victim.clone() },
             };
-            add(dice, fault);
+            let at_ms = dice.below(plan.fault_ms);
+            plan.events.push(Event { at_ms, fault });
+            // What a failed flush lost shows when the power goes before another comes.
+            if power > 0 && dice.percent(50) {
+                let fault = Fault::PowerLoss { nodes: vec![victim.clone()], down_ms: dice.between(10, 3000) };
+                plan.events.push(Event { at_ms: at_ms + dice.between(4, 60), fault });
+            }
         }
+        let fallen = dice.pick(&servers).clone();
         if self.clocks {
-            for node in &nodes {
-                let (rate_ppm, wall_step_ms) = (draw_rate(dice), draw_step(dice));
-                plan.clocks.push(ClockPlan { node: node.clone(), rate_ppm, wall_step_ms });
+            draw_clocks(plan, &fallen, dice);
+        }
+        for _ in 0..self.isolations {
+            let victim = if dice.percent(70) { fallen.clone() } else { dice.pick(&servers).clone() };
+            match dice.percent(50) {
+                true => draw_clean_isolation(plan, victim, dice),
+                false => draw_isolation(plan, victim, dice),
             }
         }
     }
 }
 
+/// Every machine has a clock of its own. In half of the plans `fallen`, which is soon alone, is the slowest, and the others,
+/// which count the time until its leases are over, are the fastest; in the rest they are whatever they are, and change.
+fn draw_clocks(plan: &mut Plan, fallen: &str, dice: &mut Dice) {
+    let nodes = plan.nodes();
+    let worst = dice.percent(50);
+    for node in &nodes {
+        let rate_ppm = match worst {
+            true if node == fallen => -RHO_PPM,
+            true => RHO_PPM,
+            false => draw_rate(dice),
+        };
+        plan.clocks.push(ClockPlan { node: node.clone(), rate_ppm, wall_step_ms: draw_step(dice) });
+    }
+    for _ in 0..dice.between(1, 4) {
+        let fault = Fault::StepClock { node: dice.pick(&nodes).clone(), by_ms: draw_step(dice) };
+        plan.add(fault, dice);
+        if !worst {
+            let fault = Fault::ClockRate { node: dice.pick(&nodes).clone(), ppm: draw_rate(dice) };
+            plan.add(fault, dice);
+        }
+    }
+}
+
+/// One server loses all others at the same moment; clients still reach it.
+fn draw_clean_isolation(plan: &mut Plan, victim: String, dice: &mut Dice) {
+    let to = plan.nodes().into_iter().filter(|node| *node != victim).collect();
+    let for_ms = beyond_takeover(plan.cluster.lease_ms, dice);
+    plan.add(Fault::Partition { from: vec![victim], to, both: true, for_ms }, dice);
+}
+
+/// One server falls out of the cluster link by link: in each direction each is cut, clogged or left as it is, for about as
+/// long as it takes until others lead. Its last frames may arrive after its successor's first, and grants that it was given
+/// long ago may reach it when they are worth nothing any more.
+fn draw_isolation(plan: &mut Plan, victim: String, dice: &mut Dice) {
+    let (lease_ms, begin) = (plan.cluster.lease_ms, dice.below(plan.fault_ms));
+    let (servers, masters) = (plan.cluster.servers, (1..=plan.cluster.masters).map(master).collect::<Vec<_>>());
+    let mut add = |at_ms, fault| plan.events.push(Event { at_ms, fault });
+    let link = |from: &String, to: &String| (vec![from.clone()], vec![to.clone()]);
+    for other in (1..=servers).map(server).filter(|other| *other != victim) {
+        let (there, back) = (dice.below(100), dice.below(100));
+        let ((from, to), at_ms) = (link(&victim, &other), begin + dice.below(400));
+        match there {
+            0..50 => add(at_ms, Fault::Partition { from, to, both: false, for_ms: beyond_takeover(lease_ms, dice) }),
+            50..90 => add(at_ms, Fault::Clog { from, to, for_ms: around_takeover(lease_ms, dice) }),
+            _ => {}
+        }
+        let (from, to) = link(&other, &victim);
+        match back {
+            0..70 => add(begin, Fault::Clog { from, to, for_ms: around_takeover(lease_ms, dice) }),
+            70..80 => add(begin, Fault::Partition { from, to, both: false, for_ms: beyond_takeover(lease_ms, dice) }),
+            _ => {}
+        }
+    }
+    let alone = vec![victim];
+    let for_ms = beyond_takeover(lease_ms, dice);
+    match dice.below(100) {
+        0..45 => add(begin, Fault::Partition { from: alone, to: masters, both: true, for_ms }),
+        45..90 => {
+            add(begin, Fault::Clog { from: alone.clone(), to: masters.clone(), for_ms });
+            add(begin, Fault::Clog { from: masters, to: alone, for_ms });
+        }
+        _ => {}
+    }
+}
+
+fn around_takeover(lease_ms: u64, dice: &mut Dice) -> u64 {
+    match dice.below(3) {
+        0 => dice.between(lease_ms / 5, lease_ms),
+        _ => dice.between(lease_ms, 2 * lease_ms),
+    }
+}
+
+fn beyond_takeover(lease_ms: u64, dice: &mut Dice) -> u64 {
+    dice.between(2 * lease_ms, 3 * lease_ms)
+}
+
+/// Mostly at the edge.
 fn draw_rate(dice: &mut Dice) -> i64 {
-    *dice.pick(&[-RHO_PPM, -RHO_PPM / 2, 0, 0, RHO_PPM / 2, RHO_PPM])
+    *dice.pick(&[-RHO_PPM, -RHO_PPM, 0, RHO_PPM / 2, RHO_PPM, RHO_PPM])
 }
 
 fn draw_step(dice: &mut Dice) -> i64 {
@@ -319,12 +481,23 @@ fn draw_step(dice: &mut Dice) -> i64 {
 }
 
 fn draw_partition(nodes: &[String], dice: &mut Dice) -> Fault {
+    let (from, to) = draw_cut(nodes, dice);
+    Fault::Partition { from, to, both: dice.percent(50), for_ms: dice.between(100, 6000) }
+}
+
+fn draw_clog(nodes: &[String], dice: &mut Dice) -> Fault {
+    let (from, to) = draw_cut(nodes, dice);
+    let (from, to) = if dice.percent(50) { (from, to) } else { (to, from) };
+    Fault::Clog { from, to, for_ms: dice.between(100, 4000) }
+}
+
+/// Two groups: one node and the others, or any cut.
+fn draw_cut(nodes: &[String], dice: &mut Dice) -> (Vec<String>, Vec<String>) {
     let mut shuffled: Vec<String> = nodes.to_vec();
     for i in (1..shuffled.len()).rev() {
         shuffled.swap(i, dice.below(i as u64 + 1) as usize);
     }
-    // One alone, or any cut.
     let cut = if dice.percent(50) { 1 } else { dice.between(1, shuffled.len() as u64 - 1) } as usize;
     let to = shuffled.split_off(cut);
-    Fault::Partition { from: shuffled, to, both: dice.percent(50), for_ms: dice.between(100, 6000) }
+    (shuffled, to)
 }

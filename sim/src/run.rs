@@ -20,6 +20,7 @@ use crate::workload::{ClientTask, Record, TABLE, read_all};
 use env::Env;
 use env::sim::{CrashKind, Failing, Failure};
 use model::linearizability;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use steadfast::client::Client;
@@ -45,8 +46,8 @@ pub struct Outcome {
     pub sim: Duration,
     pub operations: u64,
     pub done: u64,
-    /// How often a primary began to serve.
-    pub elections: u64,
+    /// How often each kind of fault happened and each probe was heard.
+    pub marks: BTreeMap<String, u64>,
 }
 
 /// How long setting up may take.
@@ -76,6 +77,7 @@ struct Run<'a> {
     /// What is to be mended, and when.
     mending: Vec<(u64, Mend)>,
     status: Arc<Mutex<Option<ClusterStatus>>>,
+    happened: BTreeMap<&'static str, u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -102,7 +104,7 @@ impl<'a> Run<'a> {
     fn new(plan: &'a Plan, time: TrueTime, watch: Watch) -> Run<'a> {
         let cluster = Cluster::start(plan, time.clone());
         let record = Record::new(time, cluster.world.tick());
-        Run { plan, cluster, watch, record, mending: Vec::new(), status: Arc::default() }
+        Run { plan, cluster, watch, record, mending: Vec::new(), status: Arc::default(), happened: BTreeMap::new() }
     }
 
     fn run(mut self) -> Outcome {
@@ -117,8 +119,14 @@ impl<'a> Run<'a> {
             sim: self.cluster.world.now(),
             operations: history.len() as u64,
             done: self.record.done(),
-            elections: self.invariants().count("serves"),
+            marks: self.marks(),
         }
+    }
+
+    fn marks(&self) -> BTreeMap<String, u64> {
+        let mut marks = self.invariants().heard_of().clone();
+        marks.extend(self.happened.iter().map(|(&name, &times)| (name.to_owned(), times)));
+        marks
     }
 
     fn invariants(&self) -> std::sync::MutexGuard<'_, Invariants> {
@@ -305,6 +313,7 @@ impl<'a> Run<'a> {
     fn happen(&mut self, event: &Event) {
         let now = self.cluster.now_ms();
         tracing::debug!(?event, "fault");
+        *self.happened.entry(event.fault.name()).or_default() += 1;
         match &event.fault {
             Fault::Partition { from, to, both, for_ms } => {
                 let pairs = from.iter().flat_map(|from| to.iter().map(move |to| (from.clone(), to.clone())));
@@ -314,6 +323,12 @@ impl<'a> Run<'a> {
                 }
                 pairs.iter().for_each(|(from, to)| self.cluster.world.partition_oneway(from, to));
                 self.mending.push((now + for_ms, Mend::Repair(pairs)));
+            }
+            Fault::Clog { from, to, for_ms } => {
+                let duration = Duration::from_millis(*for_ms);
+                for (from, to) in from.iter().flat_map(|from| to.iter().map(move |to| (from, to))) {
+                    self.cluster.world.clog(from, to, duration);
+                }
             }
             Fault::Kill { node, down_ms } => {
                 self.crash(node, CrashKind::Process);

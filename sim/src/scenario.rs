@@ -14,12 +14,13 @@
 //! deadline 2s                       of the operations that follow
 //! partition P | B,C                 nothing passes, in both directions; `rest`: all other masters and servers
 //! cut P > B,C                       nothing passes from P to them
+//! clog P > B,C 3s                   what P sends to them arrives that much later, even if a partition comes between
 //! heal                              all partitions
 //! kill P,B | power P,B | restart P,B | pause P | resume P
 //! disk P fail-flush | fail-write | full | slow 100 | well | flip
 //! clock P rate 10000 | clock P step -30000
 //! hand-over B | accept-loss B
-//! wait 3s | wait whole | wait primary B | wait primary not P | wait in-sync P,B | wait unavailable
+//! wait 3s | wait whole | wait primary B | wait primary not P | wait in-sync P,B | wait learner B
 //! expect primary P | expect in-sync P,B
 //! ```
 //!
@@ -223,6 +224,7 @@ impl Script {
             "deadline" => parse_time(rest).map(|time| self.deadline = time),
             "partition" => self.cut(rest, '|', true),
             "cut" => self.cut(rest, '>', false),
+            "clog" => self.clog(rest),
             "heal" => {
                 self.cluster.world.repair_all();
                 Ok(())
@@ -311,6 +313,16 @@ impl Script {
         Ok(())
     }
 
+    fn clog(&mut self, rest: &str) -> Result<(), String> {
+        let (from, to) = rest.split_once('>').ok_or("between whom?")?;
+        let (to, time) = to.trim().rsplit_once(' ').ok_or("for how long?")?;
+        let (from, to, time) = (self.nodes(from)?, self.nodes(to)?, parse_time(time)?);
+        for (from, to) in from.iter().flat_map(|from| to.iter().map(move |to| (from, to))) {
+            self.cluster.world.clog(from, to, time);
+        }
+        Ok(())
+    }
+
     fn nodes(&self, names: &str) -> Result<Vec<String>, String> {
         names.split(',').map(|name| self.node(name.trim())).collect()
     }
@@ -395,6 +407,10 @@ impl Script {
                     in_sync.sort();
                     in_sync == wanted
                 })
+            }
+            ["learner", name] => {
+                let server = self.server_id(&self.node(name)?)?;
+                self.wait_for("it does not learn", |script| script.config().learners.contains(&server))
             }
             [time] => {
                 let time = parse_time(time)?;
@@ -530,6 +546,7 @@ fn parse_cluster(line: &str) -> Result<Plan, String> {
         buffered: false,
         salted: false,
         segment_bytes: 1 << 20,
+        lease_ms: 1000,
     };
     let mut seed = 1;
     for word in words {
@@ -552,7 +569,7 @@ fn parse_cluster(line: &str) -> Result<Plan, String> {
         seed,
         profile: Profile::Calm,
         cluster: shape,
-        workload: Workload { clients: 1, keys: 1, pause_ms_max: 0, value_bytes_max: 0, deadline_ms: 0 },
+        workload: Workload { clients: 1, readers: 0, keys: 1, pause_ms_max: 0, value_bytes_max: 0, deadline_ms: 0 },
         network: Network { latency_ms_min: 1, latency_ms_max: 5, break_ppm: 0 },
         clocks: Vec::new(),
         events: Vec::new(),

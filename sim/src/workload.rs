@@ -109,6 +109,9 @@ impl ClientTask {
 
     async fn operate(&self, table: &Table, serial: u64, dice: &mut Dice) {
         let place = dice.below(self.workload.keys);
+        if self.number <= self.workload.readers {
+            return self.read_only(table, place, dice).await;
+        }
         match dice.below(100) {
             0..35 => self.get(table, &plain(place)).await,
             35..60 => self.put(table, &plain(place), self.value(serial, dice)).await,
@@ -119,6 +122,15 @@ impl ClientTask {
             89..92 => self.append(table, &text(place), format!("{}.{serial};", self.number).into_bytes()).await,
             92..93 => self.get(table, &text(place)).await,
             93..96 => self.batch_put(table, serial, dice).await,
+            _ => self.batch_get(table, dice).await,
+        }
+    }
+
+    async fn read_only(&self, table: &Table, place: u64, dice: &mut Dice) {
+        match dice.below(100) {
+            0..60 => self.get(table, &plain(place)).await,
+            60..80 => self.get(table, &counter(place)).await,
+            80..90 => self.get(table, &text(place)).await,
             _ => self.batch_get(table, dice).await,
         }
     }

@@ -61,6 +61,7 @@ const DOORS: &[(&str, &str)] = &[
     ("jepsen/", "drives real processes from outside"),
     ("benches/", "measures real time, and peers that know no Env"),
     ("tests/cli/", "runs the program as its users do"),
+    ("sim/tests/", "runs the simulator as its users do"),
     ("src/shell/dev/processes.rs", "starts each node of a trial cluster as a process"),
     ("sim/src/main.rs", "stands outside of every run: reads plans, spreads seeds over threads, reports its speed"),
 ];

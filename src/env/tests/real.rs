@@ -49,7 +49,7 @@ fn a_kernel_that_refuses_io_uring_gets_threads() {
 
         let folder = tempfile::tempdir().expect("a temporary folder");
         real::runtime().expect("a runtime").block_on(async {
-            let refused = open(folder.path(), IoChoice::IoUring).err().expect("io_uring was asked for");
+            let refused = open(folder.path(), IoChoice::IoUring).expect_err("io_uring was asked for");
             assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{refused}");
             let env = open(folder.path(), IoChoice::Auto).expect("threads do as well");
             assert_eq!(env.disk().backend(), "threads");

@@ -1,7 +1,7 @@
 //! What is asked of the cluster as a whole. Any node will do: it passes the question on to the active master.
 
 use crate::client::Client;
-use crate::client::error::{ClientError, Failure, WriteError, is_refusal};
+use crate::client::error::{ClientError, Failure, WriteError};
 use crate::client::retry::Attempts;
 use crate::protocol::{AdminRequest, AdminResponse, ClusterStatus, Request, Response, TableMap};
 use crate::region::{RegionId, ServerId, TableName, TableSpec};
@@ -93,7 +93,7 @@ impl Client {
                 Ok(Response::Error(error)) => Failure::of_answer(error),
                 Ok(_) => Failure::unexpected(),
                 Err(error) => {
-                    refusals = if is_refusal(&error) { refusals + 1 } else { 0 };
+                    refusals = if error.is_refusal() { refusals + 1 } else { 0 };
                     if refusals == nodes {
                         return Err(ClientError::Refused(error.to_string()));
                     }

@@ -1,6 +1,6 @@
 //! How a call ends that does not end well.
 
-use crate::protocol::{CallError, ConnectError, Error, ErrorCode};
+use crate::protocol::{CallError, Error, ErrorCode};
 
 /// Why, and with it what the caller does next.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -119,14 +119,5 @@ impl ClientError {
             | ErrorCode::Unknown
             | ErrorCode::Io => ClientError::Unavailable(message),
         }
-    }
-}
-
-/// Whether no change but one of configuration makes this server take us.
-pub(super) fn is_refusal(error: &CallError) -> bool {
-    match error {
-        CallError::Connect(ConnectError::Refused { error, .. }) => error.code == ErrorCode::Invalid,
-        CallError::Connect(ConnectError::Untrusted { .. }) => true,
-        _ => false,
     }
 }

@@ -2,8 +2,7 @@
 
 use crate::protocol::pool::Pool;
 use crate::protocol::{
-    AdminRequest, AdminResponse, CallError, ConnectError, ControlRequest, ControlResponse, Error, ErrorCode, Request,
-    Response,
+    AdminRequest, AdminResponse, ControlRequest, ControlResponse, Error, ErrorCode, Request, Response,
 };
 use crate::region::{Change, Epoch, RegionId};
 use crate::replication::Masters;
@@ -62,7 +61,7 @@ impl MasterGroup {
             Ok(response) => Ok(response),
             Err(error) => {
                 self.turn_from(current);
-                Err(if is_refusal(&error) {
+                Err(if error.is_refusal() {
                     Error::invalid(error.to_string())
                 } else {
                     Error::unavailable(format!("master {address}: {error}"))
@@ -74,15 +73,6 @@ impl MasterGroup {
     fn turn_from(&self, current: usize) {
         let next = current.wrapping_add(1);
         let _ = self.inner.current.compare_exchange(current, next, Ordering::Relaxed, Ordering::Relaxed);
-    }
-}
-
-/// Whether the master would never have us: another cluster, another version, not our secret.
-fn is_refusal(error: &CallError) -> bool {
-    match error {
-        CallError::Connect(ConnectError::Refused { error, .. }) => error.code == ErrorCode::Invalid,
-        CallError::Connect(ConnectError::Untrusted { .. }) => true,
-        _ => false,
     }
 }
 

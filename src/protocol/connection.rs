@@ -14,7 +14,7 @@
 use crate::protocol::codec::{self, Encoder, Malformed, Message, TooLarge};
 use crate::protocol::handshake::{End, Secret, Transcript, random_nonce};
 use crate::protocol::limits::*;
-use crate::protocol::message::{Error, Hello, Purpose, Request, Response, Welcome};
+use crate::protocol::message::{Error, ErrorCode, Hello, Purpose, Request, Response, Welcome};
 use crate::protocol::peer::PeerMessage;
 use crate::protocol::wire::{Ended, Progress, Wire};
 use bytes::Bytes;
@@ -75,6 +75,16 @@ impl CallError {
     /// Whether the server may have got the request, or may get it yet.
     pub fn may_have_happened(&self) -> bool {
         matches!(self, CallError::Broken(_) | CallError::Deadline { sent: true })
+    }
+
+    /// Whether no change but one of configuration makes this server take us: it is of another cluster or version, or does not
+    /// know our secret.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            CallError::Connect(ConnectError::Refused { error, .. }) => error.code == ErrorCode::Invalid,
+            CallError::Connect(ConnectError::Untrusted { .. }) => true,
+            _ => false,
+        }
     }
 }
 

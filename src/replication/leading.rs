@@ -15,8 +15,8 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use storage::index::IndexCursor;
 use storage::{
-    Entry, Lookup, Mark, OwnedRecord, Position, Record, ScanCursor, Scanned as StoreScanned, Seen, Settled,
-    StorageError, Store, View,
+    Entry, Lookup, Mark, OwnedRecord, Record, ScanCursor, Scanned as StoreScanned, Seen, Settled, StorageError, Store,
+    View,
 };
 
 /// What a primary holds beside its log.
@@ -283,17 +283,10 @@ impl Driver {
     /// The last of a follower's marks that this log holds.
     async fn find_common(&mut self, from: ServerId, stream: u64, tail: &[Mark], more: &mut Vec<Action>) {
         let Some(log) = &self.log else { return };
-        let mut common: Option<Position> = None;
-        for &mark in tail.iter().rev() {
-            match log.find(mark).await {
-                Ok(Some(position)) => {
-                    common = Some(position);
-                    break;
-                }
-                Ok(None) => {}
-                Err(error) => return Box::pin(self.distrust(&error)).await,
-            }
-        }
+        let common = match log.find_common(tail).await {
+            Ok(common) => common,
+            Err(error) => return Box::pin(self.distrust(&error)).await,
+        };
         let now = self.context.now();
         self.leading().primary.matched(from, stream, common, now, more);
     }

@@ -32,7 +32,7 @@ use crate::error::StorageError;
 use crate::files::SegmentHandle;
 use crate::frame::{Frame, Position};
 use crate::ids::{Mark, SegmentId, Seqno};
-use crate::record::{KIND_PUT, KIND_TOMBSTONE, Location, Record, u32_at, u64_at, u128_at};
+use crate::record::{KIND_PUT, KIND_TOMBSTONE, Location, Record, mark_at, put_u64s, u32_at, u64_at, u128_at};
 use crate::seed::Identity;
 use crate::segment::{Next, SegmentReader, hint_path};
 use crate::state;
@@ -118,9 +118,7 @@ impl HintHeader {
             self.end.mark.checksum,
             self.committed.0,
         ];
-        for (at, number) in numbers.into_iter().enumerate() {
-            bytes[32 + 8 * at..40 + 8 * at].copy_from_slice(&number.to_le_bytes());
-        }
+        put_u64s(&mut bytes, 32, &numbers);
         bytes[96..100].copy_from_slice(&self.entries.to_le_bytes());
         bytes[100..104].copy_from_slice(&self.extras_len.to_le_bytes());
         bytes[104..112].copy_from_slice(&self.usage.put_bytes.to_le_bytes());
@@ -143,10 +141,13 @@ impl HintHeader {
         if u32_at(bytes, 8) != FORMAT || u128_at(bytes, 16) != identity.cluster {
             return Err("hint is of another format or cluster");
         }
-        let mark = |at: usize| Mark { seqno: Seqno(u64_at(bytes, at)), checksum: u64_at(bytes, at + 8) };
         Ok(HintHeader {
-            base: mark(56),
-            end: Position { mark: mark(72), segment: SegmentId(u64_at(bytes, 40)), offset: u64_at(bytes, 48) },
+            base: mark_at(bytes, 56),
+            end: Position {
+                mark: mark_at(bytes, 72),
+                segment: SegmentId(u64_at(bytes, 40)),
+                offset: u64_at(bytes, 48),
+            },
             committed: Seqno(u64_at(bytes, 88)),
             plans: u32_at(bytes, 12),
             usage: Usage {

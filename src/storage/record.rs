@@ -15,7 +15,7 @@
 //! A record's seqno is its frame's first one plus its place in the frame. Its own checksum makes one record readable
 //! alone: a point read fetches exactly these bytes and needs nothing around them to trust them.
 
-use crate::ids::SegmentId;
+use crate::ids::{Mark, SegmentId, Seqno};
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::seed::Seeds;
 use bytes::Bytes;
@@ -260,6 +260,17 @@ impl Shape {
     pub(crate) fn len(&self) -> usize {
         self.key_start() + self.key_len + self.value_len
     }
+}
+
+/// Writes numbers one after the other from `at` on.
+pub(crate) fn put_u64s(bytes: &mut [u8], at: usize, numbers: &[u64]) {
+    for (place, number) in bytes[at..].chunks_exact_mut(8).zip(numbers) {
+        place.copy_from_slice(&number.to_le_bytes());
+    }
+}
+
+pub(crate) fn mark_at(bytes: &[u8], at: usize) -> Mark {
+    Mark { seqno: Seqno(u64_at(bytes, at)), checksum: u64_at(bytes, at + 8) }
 }
 
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {

@@ -18,8 +18,8 @@
 //! The file gets its name after all of it is flushed: a named file is complete.
 
 use crate::error::StorageError;
-use crate::ids::{Mark, SegmentId, Seqno};
-use crate::record::{u32_at, u64_at, u128_at};
+use crate::ids::{Mark, SegmentId};
+use crate::record::{mark_at, put_u64s, u32_at, u64_at, u128_at};
 use crate::seed::Identity;
 use crate::segment::check_owner;
 use bytes::Bytes;
@@ -58,9 +58,7 @@ impl Span {
             self.len,
             self.checksum,
         ];
-        for (at, number) in numbers.into_iter().enumerate() {
-            bytes[32 + 8 * at..40 + 8 * at].copy_from_slice(&number.to_le_bytes());
-        }
+        put_u64s(&mut bytes, 32, &numbers);
         let checksum = xxhash_rust::xxh3::xxh3_64(&bytes[..104]);
         bytes[104..].copy_from_slice(&checksum.to_le_bytes());
         bytes.into()
@@ -81,12 +79,11 @@ impl Span {
             return corrupt("checksum of a compacted segment's header is wrong");
         }
         check_owner(path, identity, FORMAT, u32_at(bytes, 8), u128_at(bytes, 16), u64_at(bytes, 32))?;
-        let mark = |at: usize| Mark { seqno: Seqno(u64_at(bytes, at)), checksum: u64_at(bytes, at + 8) };
         let span = Span {
             segment: SegmentId(u64_at(bytes, 40)),
             last: u64_at(bytes, 48),
-            base: mark(56),
-            end: mark(72),
+            base: mark_at(bytes, 56),
+            end: mark_at(bytes, 72),
             len: u64_at(bytes, 88),
             checksum: u64_at(bytes, 96),
         };

@@ -11,9 +11,9 @@
 //!     40    8  checksum of its last frame
 //! ```
 
-use crate::ids::{Mark, SegmentId, Seqno};
+use crate::ids::{Mark, SegmentId};
 use crate::limits::COMPACT_RECORDS_MAX;
-use crate::record::{Record, u32_at, u64_at};
+use crate::record::{Record, mark_at, put_u64s, u32_at, u64_at};
 use bytes::Bytes;
 
 const CONTROL_KIND: u8 = 0xC0;
@@ -63,9 +63,7 @@ impl Plan {
             self.checksum,
             self.records,
         ];
-        for (at, number) in numbers.into_iter().enumerate() {
-            bytes[8 + 8 * at..16 + 8 * at].copy_from_slice(&number.to_le_bytes());
-        }
+        put_u64s(&mut bytes, 8, &numbers);
         bytes.extend_from_slice(&self.keep.0);
         (CONTROL_KIND, bytes.into())
     }
@@ -74,13 +72,12 @@ impl Plan {
         if bytes.len() < HEADER_LEN || u32_at(bytes, 0) != FORMAT {
             return Err("compaction plan of an unknown format");
         }
-        let mark = |at: usize| Mark { seqno: Seqno(u64_at(bytes, at)), checksum: u64_at(bytes, at + 8) };
         let plan = Plan {
             first: SegmentId(u64_at(bytes, 8)),
             last: SegmentId(u64_at(bytes, 16)),
             output: SegmentId(u64_at(bytes, 24)),
-            base: mark(32),
-            end: mark(48),
+            base: mark_at(bytes, 32),
+            end: mark_at(bytes, 48),
             len: u64_at(bytes, 64),
             checksum: u64_at(bytes, 72),
             records: u64_at(bytes, 80),

@@ -255,7 +255,7 @@ fn name() -> TableName {
 fn six_regions() -> Toy {
     let salt = Some(Salt::Xxh32);
     Toy {
-        spec: Some(TableSpec { factor: 1, min_in_sync: 1, durability: Durability::Synced, salt }),
+        spec: Some(TableSpec { salt, ..TableSpec::new(1) }),
         regions: (0..6).map(|i| (RegionId(i), i as usize % 3)).collect(),
         splits: even_splits(6),
         ..Toy::default()
@@ -642,7 +642,7 @@ fn a_scan_gives_every_record() {
 }
 
 fn spec() -> TableSpec {
-    TableSpec { factor: 1, min_in_sync: 1, durability: Durability::Buffered, salt: None }
+    TableSpec { durability: Durability::Buffered, ..TableSpec::new(1) }
 }
 
 #[test]

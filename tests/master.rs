@@ -17,7 +17,7 @@ use steadfast::protocol::connection::Caller;
 use steadfast::protocol::message::*;
 use steadfast::protocol::peer::PeerMessage;
 use steadfast::protocol::pool::Pool;
-use steadfast::region::{Change, Durability, RegionConfig, Seqno, ServerId, TableName, TableSpec};
+use steadfast::region::{Change, RegionConfig, Seqno, ServerId, TableName, TableSpec};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -197,7 +197,7 @@ fn name(table: &str) -> TableName {
 }
 
 fn create(table: &str, factor: u8) -> Request {
-    let spec = TableSpec { factor, min_in_sync: 1, durability: Durability::Synced, salt: None };
+    let spec = TableSpec { min_in_sync: 1, ..TableSpec::new(factor) };
     Request::Admin(AdminRequest::CreateTable { name: name(table), spec, splits: Vec::new() })
 }
 

@@ -108,7 +108,7 @@ async fn append_flushed(env: &Env, frames: u64, bytes: usize) -> Result<f64, Sto
     let started = stopwatch();
     for number in 0..frames {
         let key = number.to_be_bytes();
-        log.append(Epoch(1), 0, &[Record::Put { key: &key, value: &value, expiry_ms: None }])?;
+        log.append(Epoch(1), 0, &[Record::put(&key, &value)])?;
         let job = log.take_unwritten().expect("just appended");
         let written = job.run(true).await?;
         log.finish_write(written);
@@ -126,8 +126,7 @@ async fn load_and_read(env: &Env, keys: u64, bytes: usize) -> Result<(), Storage
     for batch in 0..keys.div_ceil(1000) {
         let names: Vec<[u8; 8]> =
             (batch * 1000..keys.min((batch + 1) * 1000)).map(|key| spread(key).to_be_bytes()).collect();
-        let records: Vec<Record<'_>> =
-            names.iter().map(|key| Record::Put { key, value: &value, expiry_ms: None }).collect();
+        let records: Vec<Record<'_>> = names.iter().map(|key| Record::put(key, &value)).collect();
         let frame = log.append(Epoch(1), 0, &records)?;
         store.appended(&frame);
         let written = log.take_unwritten().expect("just appended").run(false).await?;

@@ -52,6 +52,7 @@ pub struct Shape {
     /// `buffered` instead of `synced`.
     pub buffered: bool,
     pub salted: bool,
+    pub compressed: bool,
     pub segment_bytes: u64,
     pub lease_ms: u64,
 }
@@ -239,6 +240,7 @@ impl Shape {
             min_in_sync: if factor == 3 && dice.percent(70) { 2 } else { 1 },
             buffered: dice.percent(25),
             salted: dice.percent(50),
+            compressed: dice.percent(30),
             segment_bytes: *dice.pick(&[4 << 10, 16 << 10, 1 << 20]),
             // What a clock gains within one lease grows with the lease.
             lease_ms: if profile == Profile::LeaseClock { *dice.pick(&[1000, 1000, 3000, 10_000]) } else { 1000 },

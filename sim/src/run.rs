@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use steadfast::client::Client;
 use steadfast::protocol::ClusterStatus;
-use steadfast::region::{Durability, Salt, TableSpec, even_splits};
+use steadfast::region::{Compression, Durability, Salt, TableSpec, even_splits};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -440,10 +440,11 @@ async fn operator(
     let client = Client::connect(env.clone(), seeds, client_options(CALL_TIME));
     let shape = &plan.cluster;
     let spec = TableSpec {
-        factor: shape.factor,
         min_in_sync: shape.min_in_sync,
         durability: if shape.buffered { Durability::Buffered } else { Durability::Synced },
         salt: shape.salted.then_some(Salt::Xxh32),
+        compression: if shape.compressed { Compression::Lz4 } else { Compression::None },
+        ..TableSpec::new(shape.factor)
     };
     let splits = if shape.salted { even_splits(shape.regions) } else { letter_splits(shape.regions) };
     let name: steadfast::region::TableName = TABLE.parse().map_err(std::io::Error::other)?;

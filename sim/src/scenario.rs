@@ -545,6 +545,7 @@ fn parse_cluster(line: &str) -> Result<Plan, String> {
         min_in_sync: 2,
         buffered: false,
         salted: false,
+        compressed: false,
         segment_bytes: 1 << 20,
         lease_ms: 1000,
     };
@@ -582,7 +583,7 @@ fn parse_cluster(line: &str) -> Result<Plan, String> {
 async fn operator(env: Env, shape: Shape, seeds: Vec<String>, seen: Arc<Mutex<Seen>>) -> std::io::Result<()> {
     let client = Client::connect(env.clone(), seeds, client_options(Duration::from_secs(2)));
     let durability = if shape.buffered { Durability::Buffered } else { Durability::Synced };
-    let spec = TableSpec { factor: shape.factor, min_in_sync: shape.min_in_sync, durability, salt: None };
+    let spec = TableSpec { min_in_sync: shape.min_in_sync, durability, ..TableSpec::new(shape.factor) };
     let name: steadfast::region::TableName = TABLE.parse().map_err(std::io::Error::other)?;
     while client.create_table(name.clone(), spec.clone(), even_splits(shape.regions)).await.is_err() {
         env.sleep(Duration::from_millis(200)).await;

@@ -54,6 +54,7 @@ fn simpler(plan: &Plan) -> Vec<Plan> {
     all.push(with(plan, |plan| plan.cluster.regions = 1));
     all.push(with(plan, |plan| plan.cluster.servers = u64::from(plan.cluster.factor)));
     all.push(with(plan, |plan| plan.cluster.salted = false));
+    all.push(with(plan, |plan| plan.cluster.compressed = false));
     all.push(with(plan, |plan| plan.workload.readers = 0));
     all.push(with(plan, |plan| plan.workload.clients = 1.max(plan.workload.clients - 1)));
     all.push(with(plan, |plan| plan.workload.keys = 1.max(plan.workload.keys / 2)));

@@ -106,7 +106,7 @@ pub fn operation_len(operation: &WriteOperation) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::region::{Durability, KeyRange, RegionConfig, Salt, ServerId, TableSpec, even_splits};
+    use crate::region::{KeyRange, RegionConfig, Salt, ServerId, TableSpec, even_splits};
     use proptest::prelude::*;
 
     fn map(salt: Option<Salt>, splits: &[Bytes]) -> TableMap {
@@ -117,7 +117,7 @@ mod tests {
         });
         TableMap {
             name: "a:b".parse().unwrap(),
-            spec: TableSpec { factor: 1, min_in_sync: 1, durability: Durability::Synced, salt },
+            spec: TableSpec { salt, ..TableSpec::new(1) },
             regions: regions.collect(),
         }
     }

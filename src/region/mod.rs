@@ -10,5 +10,5 @@ pub mod table;
 
 pub use config::{Change, Illegal, RegionConfig, ServerId};
 pub use key::{KeyRange, Salt, even_splits};
-pub use storage::{Epoch, RegionId, Seqno};
+pub use storage::{Compression, Epoch, RegionId, Seqno};
 pub use table::{Durability, RegionInfo, TableId, TableName, TableSpec};

@@ -1,6 +1,6 @@
 //! Tables and what a server knows of each of their regions.
 
-use crate::region::{KeyRange, RegionConfig, Salt};
+use crate::region::{Compression, KeyRange, RegionConfig, Salt};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -58,9 +58,22 @@ pub struct TableSpec {
     pub min_in_sync: u8,
     pub durability: Durability,
     pub salt: Option<Salt>,
+    /// How values are stored that get shorter by it.
+    pub compression: Compression,
 }
 
 impl TableSpec {
+    /// What a user gets who chooses nothing but the number of replicas.
+    pub fn new(factor: u8) -> TableSpec {
+        TableSpec {
+            factor,
+            min_in_sync: TableSpec::default_min_in_sync(factor),
+            durability: Durability::Synced,
+            salt: None,
+            compression: Compression::None,
+        }
+    }
+
     /// `min_in_sync` when the user says nothing: 2 of 3, else 1.
     pub fn default_min_in_sync(factor: u8) -> u8 {
         if factor >= 3 { 2 } else { 1 }

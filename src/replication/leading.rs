@@ -15,8 +15,8 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use storage::index::IndexCursor;
 use storage::{
-    Entry, Lookup, Mark, OwnedRecord, Record, ScanCursor, Scanned as StoreScanned, Seen, Settled, StorageError, Store,
-    View,
+    Compression, Entry, Lookup, Mark, OwnedRecord, Record, ScanCursor, Scanned as StoreScanned, Seen, Settled,
+    StorageError, Store, View,
 };
 
 /// What a primary holds beside its log.
@@ -455,10 +455,11 @@ impl Driver {
     ) {
         let salt = self.info.spec.salt;
         let Role::Leading(leading) = &mut self.role else { return drop(reply.send(fenced())) };
-        let response = match scanned {
-            Ok(_) if leading.settles_since > epoch => fenced(),
-            Ok(scanned) => {
-                let page = leading.store().finish_scan(scanned);
+        if leading.settles_since > epoch {
+            return drop(reply.send(fenced()));
+        }
+        let response = match scanned.and_then(|scanned| leading.store().finish_scan(scanned)) {
+            Ok(page) => {
                 let user = |key: Bytes| match salt {
                     Some(salt) => salt.user_key(&key).map_or(key.clone(), |user| key.slice_ref(user)),
                     None => key,
@@ -502,13 +503,14 @@ impl Driver {
 
     /// Appends the turn's writes as frames.
     pub(super) async fn append_gathered(&mut self) {
+        let compression = self.info.spec.compression;
         let leading = self.leading();
         leading.gathered_bytes = 0;
         let gathered = std::mem::take(&mut leading.gathered);
-        let mut frame = FrameBuilder::default();
+        let mut frame = FrameBuilder::new(compression);
         for (request, reply) in gathered {
             if frame.bytes >= limits::FRAME_GATHER_BYTES_MAX || frame.records.len() >= FRAME_RECORDS_SOFT_MAX {
-                self.append(std::mem::take(&mut frame)).await;
+                self.append(std::mem::replace(&mut frame, FrameBuilder::new(compression))).await;
             }
             if !matches!(self.role, Role::Leading(_)) {
                 drop(reply.send(fenced()));
@@ -665,6 +667,7 @@ const FRAME_RECORDS_SOFT_MAX: usize = 16_384;
 /// The writes of one frame.
 #[derive(Default)]
 struct FrameBuilder {
+    compression: Compression,
     records: Vec<OwnedRecord>,
     bytes: usize,
     /// What the frame's requests wrote.
@@ -674,11 +677,17 @@ struct FrameBuilder {
 }
 
 impl FrameBuilder {
+    fn new(compression: Compression) -> FrameBuilder {
+        FrameBuilder { compression, ..FrameBuilder::default() }
+    }
+
     fn take(&mut self, effects: Vec<(Bytes, Effect)>) {
         for (key, effect) in effects {
             let (record, value) = match effect {
                 Effect::Put { value, expiry_ms } => {
-                    (OwnedRecord::Put { key: key.clone(), value: value.clone(), expiry_ms }, Some(value))
+                    let (stored, compression) = self.compression.pack(value.clone());
+                    let record = OwnedRecord::Put { key: key.clone(), value: stored, compression, expiry_ms };
+                    (record, Some(value))
                 }
                 Effect::Delete => (OwnedRecord::Tombstone { key: key.clone() }, None),
                 Effect::Nothing => continue,

@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::protocol::{ClusterStatus, RegionPlace, TableMap};
-use crate::region::{Durability, RegionId, Salt, ServerId, TableName, TableSpec, even_splits};
+use crate::region::{Compression, Durability, RegionId, Salt, ServerId, TableName, TableSpec, even_splits};
 use crate::shell::args::*;
 use crate::shell::cluster;
 use crate::shell::data::readable;
@@ -28,6 +28,7 @@ async fn create(env: &Env, command: &TableCreate) -> Result<(), Failure> {
         min_in_sync: command.min_in_sync.unwrap_or(TableSpec::default_min_in_sync(command.factor)),
         durability: command.durability.into(),
         salt: command.salt.map(Salt::from),
+        compression: command.compression.map_or(Compression::None, Compression::from),
     };
     if spec.min_in_sync > spec.factor {
         return Err(Failure::usage("--min-in-sync is more than --factor: no write would ever be taken"));
@@ -135,13 +136,22 @@ fn salt(salt: Option<Salt>) -> Option<&'static str> {
     })
 }
 
+fn compression(compression: Compression) -> Option<&'static str> {
+    match compression {
+        Compression::None => None,
+        Compression::Lz4 => Some("lz4"),
+    }
+}
+
 fn servers(servers: &[ServerId]) -> String {
     servers.iter().map(ServerId::to_string).collect::<Vec<_>>().join(",")
 }
 
 fn spec_text(spec: &TableSpec) -> String {
     let salt = salt(spec.salt).map(|salt| format!(", salt {salt}")).unwrap_or_default();
-    format!("factor {}, min in sync {}, {}{salt}", spec.factor, spec.min_in_sync, durability(spec.durability))
+    let compression = compression(spec.compression).map(|name| format!(", compression {name}")).unwrap_or_default();
+    let durability = durability(spec.durability);
+    format!("factor {}, min in sync {}, {durability}{salt}{compression}", spec.factor, spec.min_in_sync)
 }
 
 fn spec_json(spec: &TableSpec) -> Value {
@@ -150,6 +160,7 @@ fn spec_json(spec: &TableSpec) -> Value {
         "min_in_sync": spec.min_in_sync,
         "durability": durability(spec.durability),
         "salt": salt(spec.salt),
+        "compression": compression(spec.compression),
     })
 }
 

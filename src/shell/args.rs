@@ -2,7 +2,7 @@
 
 use crate::bench::Workload;
 use crate::bench::workload::Distribution;
-use crate::region::{Salt, TableName};
+use crate::region::{Compression, Salt, TableName};
 use crate::shell::config::{self, ServerSettings, Settings};
 use crate::shell::limits::*;
 use crate::shell::records::Format;
@@ -207,6 +207,9 @@ pub struct TableCreate {
     /// Spread keys by a hash of each
     #[arg(long, value_enum)]
     pub salt: Option<SaltName>,
+    /// Store values compressed where that makes them shorter
+    #[arg(long, value_enum)]
+    pub compression: Option<CompressionName>,
     #[command(flatten)]
     pub form: BytesForm,
     #[command(flatten)]
@@ -226,6 +229,21 @@ pub enum Durability {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SaltName {
     Xxh32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CompressionName {
+    None,
+    Lz4,
+}
+
+impl From<CompressionName> for Compression {
+    fn from(name: CompressionName) -> Compression {
+        match name {
+            CompressionName::None => Compression::None,
+            CompressionName::Lz4 => Compression::Lz4,
+        }
+    }
 }
 
 impl From<SaltName> for Salt {

@@ -77,12 +77,8 @@ async fn create_if_missing(client: &Client, command: &YcsbLoad) -> Result<(), Fa
         Err(ClientError::NotFound(_)) => {}
         there => return there.map(drop).map_err(Failure::from),
     }
-    let spec = TableSpec {
-        factor: command.factor,
-        min_in_sync: TableSpec::default_min_in_sync(command.factor),
-        durability: command.durability.into(),
-        salt: Some(Salt::Xxh32),
-    };
+    let spec =
+        TableSpec { durability: command.durability.into(), salt: Some(Salt::Xxh32), ..TableSpec::new(command.factor) };
     Ok(client.create_table(name.clone(), spec, even_splits(command.regions)).await?)
 }
 

@@ -13,6 +13,7 @@
 //! [`Log`] keeps the log, and is all that a backup needs. [`Store`] is a primary's view of it by key.
 
 pub mod compaction;
+mod compression;
 mod error;
 mod files;
 mod folder;
@@ -35,6 +36,7 @@ mod testing;
 mod verify;
 mod write;
 
+pub use compression::Compression;
 pub use error::{Reject, StorageError};
 pub use files::FileCache;
 pub use frame::{

@@ -4,7 +4,7 @@
 //! offset size
 //!      0    4  checksum of all that follows, seeded by region, segment and the record's offset
 //!      4    1  kind: 1 put, 2 tombstone, 3 session, 4 control
-//!      5    1  flags: 1 = an expiry follows the header
+//!      5    1  flags: 1 = an expiry follows the header, 2 = the value is compressed (see compression.rs)
 //!      6    2  length of the key − 1
 //!      8    4  length of the value
 //!     12    8  expiry, milliseconds since 1970 (only with flag 1)
@@ -15,6 +15,7 @@
 //! A record's seqno is its frame's first one plus its place in the frame. Its own checksum makes one record readable
 //! alone: a point read fetches exactly these bytes and needs nothing around them to trust them.
 
+use crate::compression::Compression;
 use crate::ids::{Mark, SegmentId, Seqno};
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::seed::Seeds;
@@ -27,6 +28,7 @@ pub(crate) const RECORD_LEN_MIN: usize = RECORD_HEADER_LEN + 1;
 const EXPIRY_LEN: usize = 8;
 const SESSION_KEY_LEN: usize = 24;
 const FLAG_EXPIRY: u8 = 1;
+const FLAG_LZ4: u8 = 2;
 
 pub(crate) const KIND_PUT: u8 = 1;
 pub(crate) const KIND_TOMBSTONE: u8 = 2;
@@ -38,7 +40,10 @@ pub(crate) const KIND_CONTROL: u8 = 4;
 pub enum Record<'a> {
     Put {
         key: &'a [u8],
+        /// As it is stored.
         value: &'a [u8],
+        /// How the value is to be read.
+        compression: Compression,
         /// Milliseconds since 1970 from which on the record counts as absent.
         expiry_ms: Option<u64>,
     },
@@ -62,7 +67,7 @@ pub enum Record<'a> {
 /// A [`Record`] that owns its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnedRecord {
-    Put { key: Bytes, value: Bytes, expiry_ms: Option<u64> },
+    Put { key: Bytes, value: Bytes, compression: Compression, expiry_ms: Option<u64> },
     Tombstone { key: Bytes },
     Session { session: u64, number: u64, floor: u64, outcome: Bytes },
     Control { kind: u8, bytes: Bytes },
@@ -81,7 +86,9 @@ pub struct Location {
 impl OwnedRecord {
     pub fn as_record(&self) -> Record<'_> {
         match self {
-            OwnedRecord::Put { key, value, expiry_ms } => Record::Put { key, value, expiry_ms: *expiry_ms },
+            OwnedRecord::Put { key, value, compression, expiry_ms } => {
+                Record::Put { key, value, compression: *compression, expiry_ms: *expiry_ms }
+            }
             OwnedRecord::Tombstone { key } => Record::Tombstone { key },
             OwnedRecord::Session { session, number, floor, outcome } => {
                 Record::Session { session: *session, number: *number, floor: *floor, outcome }
@@ -92,10 +99,17 @@ impl OwnedRecord {
 }
 
 impl<'a> Record<'a> {
+    /// A put of a plain value that does not expire.
+    pub fn put(key: &'a [u8], value: &'a [u8]) -> Record<'a> {
+        Record::Put { key, value, compression: Compression::None, expiry_ms: None }
+    }
+
     pub fn to_owned(&self) -> OwnedRecord {
         let copy = Bytes::copy_from_slice;
         match *self {
-            Record::Put { key, value, expiry_ms } => OwnedRecord::Put { key: copy(key), value: copy(value), expiry_ms },
+            Record::Put { key, value, compression, expiry_ms } => {
+                OwnedRecord::Put { key: copy(key), value: copy(value), compression, expiry_ms }
+            }
             Record::Tombstone { key } => OwnedRecord::Tombstone { key: copy(key) },
             Record::Session { session, number, floor, outcome } => {
                 OwnedRecord::Session { session, number, floor, outcome: copy(outcome) }
@@ -116,7 +130,9 @@ impl<'a> Record<'a> {
     pub fn encoded_len(&self) -> usize {
         RECORD_HEADER_LEN
             + match *self {
-                Record::Put { key, value, expiry_ms } => expiry_ms.map_or(0, |_| EXPIRY_LEN) + key.len() + value.len(),
+                Record::Put { key, value, expiry_ms, .. } => {
+                    expiry_ms.map_or(0, |_| EXPIRY_LEN) + key.len() + value.len()
+                }
                 Record::Tombstone { key } => key.len(),
                 Record::Session { outcome, .. } => SESSION_KEY_LEN + outcome.len(),
                 Record::Control { bytes, .. } => 1 + bytes.len(),
@@ -154,8 +170,10 @@ impl<'a> Record<'a> {
             out.extend_from_slice(&(value_len as u32).to_le_bytes());
         };
         match *self {
-            Record::Put { key, value, expiry_ms } => {
-                header(KIND_PUT, if expiry_ms.is_some() { FLAG_EXPIRY } else { 0 }, key.len(), value.len());
+            Record::Put { key, value, compression, expiry_ms } => {
+                let expiry = if expiry_ms.is_some() { FLAG_EXPIRY } else { 0 };
+                let compressed = if compression == Compression::Lz4 { FLAG_LZ4 } else { 0 };
+                header(KIND_PUT, expiry | compressed, key.len(), value.len());
                 if let Some(expiry_ms) = expiry_ms {
                     out.extend_from_slice(&expiry_ms.to_le_bytes());
                 }
@@ -185,7 +203,7 @@ impl<'a> Record<'a> {
 
     /// Reads the record that `bytes` begins with, and its length, without looking at the checksum.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<(Record<'a>, usize), &'static str> {
-        let Shape { kind, expiry_len, key_len, value_len } = Shape::peek(bytes)?;
+        let Shape { kind, compression, expiry_len, key_len, value_len } = Shape::peek(bytes)?;
         let key_start = RECORD_HEADER_LEN + expiry_len;
         let len = key_start + key_len + value_len;
         if len > bytes.len() {
@@ -196,7 +214,7 @@ impl<'a> Record<'a> {
         let record = match kind {
             KIND_PUT => {
                 let expiry_ms = (expiry_len > 0).then(|| u64_at(bytes, RECORD_HEADER_LEN));
-                Record::Put { key, value, expiry_ms }
+                Record::Put { key, value, compression, expiry_ms }
             }
             KIND_TOMBSTONE if value_len == 0 => Record::Tombstone { key },
             KIND_SESSION if key_len == SESSION_KEY_LEN => Record::Session {
@@ -224,6 +242,7 @@ impl<'a> Record<'a> {
 /// What a record's header says, whether or not it is one.
 pub(crate) struct Shape {
     pub(crate) kind: u8,
+    compression: Compression,
     expiry_len: usize,
     pub(crate) key_len: usize,
     value_len: usize,
@@ -238,7 +257,7 @@ impl Shape {
         let (kind, flags) = (bytes[4], bytes[5]);
         let key_len = u16::from_le_bytes([bytes[6], bytes[7]]) as usize + 1;
         let value_len = u32_at(bytes, 8) as usize;
-        if flags & !FLAG_EXPIRY != 0 || (kind != KIND_PUT && flags != 0) {
+        if flags & !(FLAG_EXPIRY | FLAG_LZ4) != 0 || (kind != KIND_PUT && flags != 0) {
             return Err("record has unknown flags");
         }
         if value_len > VALUE_BYTES_MAX {
@@ -248,7 +267,8 @@ impl Shape {
             return Err("record is of no known kind");
         }
         let expiry_len = if flags & FLAG_EXPIRY != 0 { EXPIRY_LEN } else { 0 };
-        Ok(Shape { kind, expiry_len, key_len, value_len })
+        let compression = if flags & FLAG_LZ4 != 0 { Compression::Lz4 } else { Compression::None };
+        Ok(Shape { kind, compression, expiry_len, key_len, value_len })
     }
 
     /// Where the key begins in the record.

@@ -1,6 +1,6 @@
 //! What the tests of this package share.
 
-use crate::{FileCache, Frame, Log, LogOptions, Record, Recovery, RegionId, StorageError};
+use crate::{Compression, FileCache, Frame, Log, LogOptions, OwnedRecord, Record, Recovery, RegionId, StorageError};
 use bytes::Bytes;
 use env::Env;
 use env::sim::Dice;
@@ -31,7 +31,22 @@ pub(crate) async fn flush(log: &mut Log) {
 }
 
 pub(crate) fn put<'a>(key: &'a str, value: &'a [u8]) -> Record<'a> {
-    Record::Put { key: key.as_bytes(), value, expiry_ms: None }
+    Record::put(key.as_bytes(), value)
+}
+
+pub(crate) fn expiring<'a>(key: &'a [u8], value: &'a [u8], expiry_ms: u64) -> Record<'a> {
+    Record::Put { key, value, compression: Compression::None, expiry_ms: Some(expiry_ms) }
+}
+
+/// A put of a value that may have been compressed.
+pub(crate) fn random_put(dice: &mut Dice, key: Bytes, len_max: u64, expiry_ms: Option<u64>) -> OwnedRecord {
+    let value = match dice.percent(30) {
+        true => vec![7; dice.between(0, len_max) as usize].into(),
+        false => random_bytes(dice, len_max),
+    };
+    let compression = if dice.percent(50) { Compression::Lz4 } else { Compression::None };
+    let (value, compression) = compression.pack(value);
+    OwnedRecord::Put { key, value, compression, expiry_ms }
 }
 
 /// Every frame of the log, in order, as its reader sees them.

@@ -12,10 +12,9 @@ use crate::ids::{Epoch, Mark, RegionId, Seqno};
 use crate::index::HashHeap;
 use crate::limits::OPEN_FILES_MAX;
 use crate::log::{Log, Shared, read_frames};
-use crate::record::Record;
 use crate::recovery::{Evidence, Survey, survey};
 use crate::state::{self, DurableNote, State, state_path};
-use crate::store::{Entry, ScanCursor, Store};
+use crate::store::{Entry, ScanCursor, Store, Stored};
 use bytes::Bytes;
 use env::Env;
 use std::collections::BTreeMap;
@@ -88,23 +87,22 @@ async fn replay(shared: &Shared, survey: &Survey, report: &mut Report) -> Result
         for frame in read_frames(shared, segment.start(), segment.end, usize::MAX).await? {
             report.frames += 1;
             report.records += frame.header.records as u64;
-            apply(&mut entries, &frame);
+            apply(shared, &mut entries, &frame)?;
         }
     }
     report.keys = entries.len() as u64;
     Ok(entries)
 }
 
-fn apply(entries: &mut BTreeMap<Bytes, Entry>, frame: &Frame) {
+fn apply(shared: &Shared, entries: &mut BTreeMap<Bytes, Entry>, frame: &Frame) -> Result<(), StorageError> {
     for item in frame.records() {
-        match item.record {
-            Record::Put { key, value, expiry_ms } => {
-                entries.insert(Bytes::copy_from_slice(key), Entry { value: Bytes::copy_from_slice(value), expiry_ms });
-            }
-            Record::Tombstone { key } => drop(entries.remove(key)),
-            Record::Session { .. } | Record::Control { .. } => {}
+        let Some(key) = item.record.key() else { continue };
+        match Stored::of(&item.record, Bytes::copy_from_slice) {
+            Some(stored) => drop(entries.insert(Bytes::copy_from_slice(key), stored.entry(shared, item.location)?)),
+            None => drop(entries.remove(key)),
         }
     }
+    Ok(())
 }
 
 /// A usable hint says what reading the segment says. Opening believes it, so that one that does not is a problem.

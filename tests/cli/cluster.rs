@@ -4,6 +4,7 @@ use crate::harness::{Cluster, eventually, port_base, run, steadfast};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
 
 #[test]
 fn a_cluster_serves_stops_and_finds_its_data_again() {
@@ -14,6 +15,7 @@ fn a_cluster_serves_stops_and_finds_its_data_again() {
     records(&cluster);
     tables(&cluster);
     binary_records_come_back(&cluster);
+    compressed_values_take_less_and_come_back(&cluster, &folder);
     malformed_lines_are_reported(&cluster);
     the_cluster_shows_itself(&cluster);
     a_folder_in_use_is_refused(&cluster);
@@ -113,6 +115,35 @@ fn binary_records_come_back(cluster: &Cluster) {
         cluster.run(&["import", &copy, "--format", format, file]).succeeds();
         assert_eq!(export(cluster, &copy, "jsonl"), exported, "{format}");
     }
+}
+
+/// What repeats is stored shorter; what does not is as it was; both are read, and changed, as they were put.
+fn compressed_values_take_less_and_come_back(cluster: &Cluster, folder: &Path) {
+    let long = "over and over ".repeat(20_000);
+    let before = bytes_below(folder);
+    cluster.run(&["table", "create", "demo:packed", "--factor", "3", "--compression", "lz4"]).succeeds();
+    assert_eq!(cluster.json(&["table", "describe", "demo:packed"])["spec"]["compression"], "lz4");
+    for key in ["long", "grown"] {
+        cluster.run_with_input(&["put", "demo:packed", key, "--file", "-"], long.as_bytes()).succeeds();
+    }
+    cluster.run(&["put", "demo:packed", "short", "x"]).succeeds();
+    cluster.run(&["append", "demo:packed", "grown", "and out"]).succeeds();
+    for (key, value) in [("long", long.as_str()), ("grown", &format!("{long}and out")), ("short", "x")] {
+        assert!(cluster.json(&["get", "demo:packed", key])["value"] == value, "{key} is another one");
+    }
+    assert_eq!(export(cluster, "demo:packed", "tsv").len(), 3);
+    let taken = bytes_below(folder) - before;
+    assert!(taken < long.len() as u64, "{taken} bytes for nine replicas of {} bytes", long.len());
+}
+
+fn bytes_below(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let of = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(found) if found.is_dir() => bytes_below(&entry.path()),
+        Ok(found) => found.len(),
+        Err(_) => 0,
+    };
+    entries.map(of).sum()
 }
 
 /// Key to value, as the format writes them.

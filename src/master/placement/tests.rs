@@ -1,7 +1,7 @@
 use super::*;
 use crate::master::state::{Command, Outcome};
 use crate::protocol::message::ClusterId;
-use crate::region::{Durability, RegionConfig, Seqno, TableName, even_splits};
+use crate::region::{RegionConfig, Seqno, TableName, even_splits};
 
 const LIVENESS_MS: u64 = 3000;
 const PATIENCE: Patience = Patience { missing_ms: 10_000, learner_ms: 20_000, step_ms: 1000 };
@@ -29,7 +29,7 @@ impl Bench {
     }
 
     fn spec(factor: u8) -> TableSpec {
-        TableSpec { factor, min_in_sync: 1, durability: Durability::Synced, salt: None }
+        TableSpec { min_in_sync: 1, ..TableSpec::new(factor) }
     }
 
     fn create(&mut self, factor: u8, regions: u32) {

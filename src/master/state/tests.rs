@@ -1,12 +1,11 @@
 use super::*;
-use crate::region::{Durability, Salt, even_splits};
+use crate::region::{Salt, even_splits};
 use proptest::prelude::*;
 
 const CLUSTER: ClusterId = ClusterId(7);
 
 fn spec(factor: u8) -> TableSpec {
-    let min_in_sync = TableSpec::default_min_in_sync(factor);
-    TableSpec { factor, min_in_sync, durability: Durability::Synced, salt: Some(Salt::Xxh32) }
+    TableSpec { salt: Some(Salt::Xxh32), ..TableSpec::new(factor) }
 }
 
 fn name(table: &str) -> TableName {

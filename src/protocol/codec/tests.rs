@@ -1,7 +1,7 @@
 use super::*;
 use crate::protocol::limits::{FRAME_BYTES_MAX, GREETING_BYTES_MAX, PEER_FRAME_BYTES_MAX};
 use crate::protocol::peer::{Beacon, BeaconAck};
-use crate::region::{Durability, KeyRange, RegionConfig, Salt, ServerId, TableSpec};
+use crate::region::{Compression, KeyRange, RegionConfig, Salt, ServerId, TableSpec};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -119,7 +119,7 @@ fn request() -> impl Strategy<Value = Request> {
 }
 
 fn spec() -> TableSpec {
-    TableSpec { factor: 3, min_in_sync: 2, durability: Durability::Synced, salt: Some(Salt::Xxh32) }
+    TableSpec { salt: Some(Salt::Xxh32), compression: Compression::Lz4, ..TableSpec::new(3) }
 }
 
 fn response() -> impl Strategy<Value = Response> {

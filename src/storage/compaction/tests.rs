@@ -129,14 +129,17 @@ fn random_record(dice: &mut Dice) -> OwnedRecord {
         _ => {
             // Few and far between in time, so that what has expired stays so.
             let expiry_ms = dice.percent(20).then(|| 1000 * dice.below(4));
-            OwnedRecord::Put { key, value: random_bytes(dice, 250), expiry_ms }
+            random_put(dice, key, 250, expiry_ms)
         }
     }
 }
 
 fn apply(model: &mut Model, record: OwnedRecord) {
     match record {
-        OwnedRecord::Put { key, value, expiry_ms } => drop(model.insert(key, Entry { value, expiry_ms })),
+        OwnedRecord::Put { key, value, compression, expiry_ms } => {
+            let value = compression.unpack(value).expect("packed above");
+            model.insert(key, Entry { value, expiry_ms });
+        }
         OwnedRecord::Tombstone { key } => drop(model.remove(&key)),
         OwnedRecord::Control { .. } | OwnedRecord::Session { .. } => {}
     }
@@ -243,7 +246,7 @@ fn an_expired_value_hides_older_ones_and_then_goes() {
         region.append(&[put("k", b"old")]);
         region.commit_and_roll().await;
         let (first, _) = region.all_sealed();
-        region.append(&[Record::Put { key: b"k", value: b"new", expiry_ms: Some(100) }]);
+        region.append(&[expiring(b"k", b"new", 100)]);
         region.commit_and_roll().await;
         let (_, last) = region.all_sealed();
         let expired = Some(Entry { value: Bytes::from_static(b"new"), expiry_ms: Some(100) });

@@ -23,7 +23,7 @@ fn frames_come_back_as_they_were_appended() {
         let (mut log, recovery) = open(&env).await;
         assert!(recovery.created && !recovery.power_loss_suspected);
         let records = [
-            Record::Put { key: b"a", value: b"", expiry_ms: Some(77) },
+            expiring(b"a", b"", 77),
             Record::Tombstone { key: &[0; KEY_BYTES_MAX] },
             Record::Session { session: 1, number: 2, floor: 1, outcome: b"done" },
             Record::Control { kind: 9, bytes: b"x" },
@@ -271,7 +271,7 @@ async fn churn(env: Env, history: Arc<Mutex<History>>, mut dice: Dice) {
     let (mut log, _) = open(&env).await;
     for _ in 0..dice.between(1, 12) {
         for _ in 0..dice.between(1, 6) {
-            let records: Vec<_> = (0..dice.between(1, 3)).map(|_| random_put(&mut dice)).collect();
+            let records: Vec<_> = (0..dice.between(1, 3)).map(|_| random_record(&mut dice)).collect();
             let records: Vec<_> = records.iter().map(OwnedRecord::as_record).collect();
             let frame = log.append(Epoch(1), 0, &records).expect("appends");
             history.lock().appended.push(frame);
@@ -294,10 +294,10 @@ async fn churn(env: Env, history: Arc<Mutex<History>>, mut dice: Dice) {
     }
 }
 
-fn random_put(dice: &mut Dice) -> OwnedRecord {
+fn random_record(dice: &mut Dice) -> OwnedRecord {
     let key = format!("key{}", dice.below(50)).into_bytes().into();
     let len_max = if dice.percent(5) { 5000 } else { 300 };
-    OwnedRecord::Put { key, value: random_bytes(dice, len_max), expiry_ms: None }
+    random_put(dice, key, len_max, None)
 }
 
 /// The log holds a prefix of what was appended, and at least the first `least` frames; returns how many.

@@ -31,6 +31,7 @@ pub use scan::{ScanCursor, ScanJob, ScanPage, Scanned};
 pub use sessions::{Seen, SessionTable};
 pub use settle::{SettleJob, Settled};
 
+use crate::compression::Compression;
 use crate::error::StorageError;
 use crate::frame::Frame;
 use crate::ids::{SegmentId, Seqno};
@@ -38,6 +39,7 @@ use crate::index::{Candidate, Candidates, HashIndex, HashOptions, Index, IndexCu
 use crate::limits::SETTLE_RECORDS_MAX;
 use crate::log::{Log, Pin, Shared};
 use crate::record::{Location, Record};
+use crate::segment::segment_path;
 use build::Build;
 use bytes::Bytes;
 use compact::LiveBytes;
@@ -53,6 +55,36 @@ use std::sync::Arc;
 pub struct Entry {
     pub value: Bytes,
     pub expiry_ms: Option<u64>,
+}
+
+/// A key's value as its record holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stored {
+    value: Bytes,
+    compression: Compression,
+    expiry_ms: Option<u64>,
+}
+
+impl Stored {
+    /// What a record that was taken from somewhere says: `share` gives the bytes of its parts. `None` is a tombstone.
+    pub(crate) fn of(record: &Record<'_>, share: impl Fn(&[u8]) -> Bytes) -> Option<Stored> {
+        match *record {
+            Record::Put { value, compression, expiry_ms, .. } => {
+                Some(Stored { value: share(value), compression, expiry_ms })
+            }
+            _ => None,
+        }
+    }
+
+    /// `at` says where it was read.
+    pub(crate) fn entry(&self, shared: &Shared, at: Location) -> Result<Entry, StorageError> {
+        let value = self.compression.unpack(self.value.clone());
+        let value = value.map_err(|what| {
+            let path = segment_path(&shared.dir, at.segment);
+            StorageError::corrupt(&path, at.offset, what)
+        })?;
+        Ok(Entry { value, expiry_ms: self.expiry_ms })
+    }
 }
 
 impl Entry {
@@ -150,7 +182,7 @@ impl Store {
     /// Looks up a key. Does not wait and, if the key is pending, does not allocate.
     pub fn get(&self, key: &[u8], view: View) -> Lookup {
         if let Some(version) = self.pending.newest(key, self.limit(view)) {
-            return Lookup::Ready(version.entry.clone());
+            return self.ready(version);
         }
         let probe = self.probe(Bytes::copy_from_slice(key));
         if probe.wanted().is_none() {
@@ -168,7 +200,7 @@ impl Store {
         self.index.lookup_many(&hashes, &mut candidates);
         let found = keys.iter().zip(key_hashes).zip(candidates);
         let answer = |((key, hash), candidates): ((&&[u8], u128), Candidates)| match self.pending.newest(key, limit) {
-            Some(version) => Lookup::Ready(version.entry.clone()),
+            Some(version) => self.ready(version),
             None if candidates.is_empty() => Lookup::Ready(None),
             None => {
                 let probe = Probe::new(Bytes::copy_from_slice(key), hash, candidates);
@@ -176,6 +208,13 @@ impl Store {
             }
         };
         found.map(answer).collect()
+    }
+
+    fn ready(&self, version: &Version) -> Lookup {
+        match version.entry(&self.shared) {
+            Ok(entry) => Lookup::Ready(entry),
+            Err(error) => Lookup::Read(ReadJob::failed(self.sight(), error)),
+        }
     }
 
     /// The last record that a read sees.
@@ -232,7 +271,7 @@ impl Store {
 
     /// Of several changes of a key the last one counts.
     fn change(&self, key: &Bytes, versions: &[&Version]) -> (Seqno, Change) {
-        let put = |version: &&Version| version.entry.as_ref().map(|_| version.location);
+        let put = |version: &&Version| version.stored.as_ref().map(|_| version.location);
         let (last, hidden) = versions.split_last().expect("a change is of something");
         let hidden = hidden.iter().filter_map(put).collect();
         (last.seqno, Change { probe: self.probe(key.clone()), new: put(last), hidden })
@@ -309,33 +348,33 @@ impl Store {
         job
     }
 
-    fn scan_pending(&self, after: Seqno, limit: usize, found: &mut Vec<(Bytes, Entry)>) -> ScanCursor {
+    fn scan_pending(&self, after: Seqno, limit: usize, found: &mut Vec<(Bytes, Location, Stored)>) -> ScanCursor {
         for (seqno, key) in self.pending.after(after).take_while(|(seqno, _)| *seqno <= self.committed) {
             if found.len() >= limit {
                 return ScanCursor::Pending(Seqno(seqno.0 - 1));
             }
             let newest = self.pending.newest(key, self.committed).expect("it is in order");
-            if let (true, Some(entry)) = (newest.seqno == *seqno, &newest.entry) {
-                found.push((key.clone(), entry.clone()));
+            if let (true, Some(stored)) = (newest.seqno == *seqno, &newest.stored) {
+                found.push((key.clone(), newest.location, stored.clone()));
             }
         }
         ScanCursor::Index(IndexCursor::default())
     }
 
     /// Puts what is pending by now in the place of what it replaces or removes.
-    pub fn finish_scan(&self, scanned: Scanned) -> ScanPage {
+    pub fn finish_scan(&self, scanned: Scanned) -> Result<ScanPage, StorageError> {
         let mut entries = scanned.pending;
         for (key, entry) in scanned.indexed {
             match self.pending.newest(&key, self.committed) {
                 None => entries.push((key, entry)),
-                Some(newer) => entries.extend(newer.entry.clone().map(|entry| (key, entry))),
+                Some(newer) => entries.extend(newer.entry(&self.shared)?.map(|entry| (key, entry))),
             }
         }
-        ScanPage { entries, next: scanned.next }
+        Ok(ScanPage { entries, next: scanned.next })
     }
 
     pub async fn scan(&self, cursor: ScanCursor, limit: usize) -> Result<ScanPage, StorageError> {
-        Ok(self.finish_scan(self.scan_job(cursor, limit).run().await?))
+        self.finish_scan(self.scan_job(cursor, limit).run().await?)
     }
 
     pub fn sessions(&self) -> &SessionTable {

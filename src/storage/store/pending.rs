@@ -2,10 +2,12 @@
 //!
 //! Values are slices of the frames they came in; nothing is copied.
 
+use crate::error::StorageError;
 use crate::frame::Frame;
 use crate::ids::Seqno;
+use crate::log::Shared;
 use crate::record::{Location, Record};
-use crate::store::Entry;
+use crate::store::{Entry, Stored};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
@@ -22,21 +24,24 @@ pub(crate) struct Version {
     pub(crate) seqno: Seqno,
     pub(crate) location: Location,
     /// `None` is a tombstone.
-    pub(crate) entry: Option<Entry>,
+    pub(crate) stored: Option<Stored>,
+}
+
+impl Version {
+    pub(crate) fn entry(&self, shared: &Shared) -> Result<Option<Entry>, StorageError> {
+        self.stored.as_ref().map(|stored| stored.entry(shared, self.location)).transpose()
+    }
 }
 
 impl Pending {
     /// Adds a put or a tombstone; the other kinds change no key.
     pub(crate) fn add(&mut self, frame: &Frame, seqno: Seqno, location: Location, record: Record<'_>) {
-        let (key, entry) = match record {
-            Record::Put { key, value, expiry_ms } => (key, Some(Entry { value: frame.share(value), expiry_ms })),
-            Record::Tombstone { key } => (key, None),
-            Record::Session { .. } | Record::Control { .. } => return,
-        };
+        let Some(key) = record.key() else { return };
+        let stored = Stored::of(&record, |part| frame.share(part));
         let key = frame.share(key);
         self.order.push_back((seqno, key.clone()));
         self.bytes += location.len as usize;
-        self.versions.entry(key).or_default().push(Version { seqno, location, entry });
+        self.versions.entry(key).or_default().push(Version { seqno, location, stored });
     }
 
     /// The key's newest version up to `limit`.

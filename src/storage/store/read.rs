@@ -4,10 +4,10 @@ use crate::error::StorageError;
 use crate::ids::SegmentId;
 use crate::index::{Candidate, Candidates};
 use crate::log::{Pin, Shared};
-use crate::record::{Location, Record};
-use crate::store::Entry;
+use crate::record::Location;
 use crate::store::graves::Graves;
 use crate::store::stretch::{Item, Longer, Stretch};
+use crate::store::{Entry, Stored};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -22,13 +22,20 @@ impl ReadJob {
         ReadJob { sight, probe }
     }
 
+    /// Answers with an error that is known already.
+    pub(crate) fn failed(sight: Sight, error: StorageError) -> ReadJob {
+        let mut probe = Probe::new(Bytes::new(), 0, Candidates::default());
+        probe.failed = Some(error);
+        ReadJob { sight, probe }
+    }
+
     /// The value, if reading it does not wait for a device.
     pub fn try_now(&mut self) -> Option<Result<Option<Entry>, StorageError>> {
         while let Some(wanted) = self.probe.wanted() {
             let read = try_read(&self.sight.shared, wanted)?;
             self.probe.look_at(&self.sight, read);
         }
-        Some(self.probe.outcome())
+        Some(self.probe.outcome(&self.sight.shared))
     }
 
     pub async fn run(mut self) -> Result<Option<Entry>, StorageError> {
@@ -134,7 +141,7 @@ pub(crate) struct Probe {
 pub(crate) struct Hit {
     pub(crate) candidate: Candidate,
     pub(crate) location: Location,
-    pub(crate) entry: Entry,
+    stored: Stored,
 }
 
 impl Probe {
@@ -185,7 +192,7 @@ impl Probe {
         let stretch = sight.stretch(wanted, bytes, &handle.seeds);
         let judged = self.judge_stretch(sight, &stretch, bytes);
         match judged {
-            Ok(Some((location, entry))) => Ok(Judged::Hit(Hit { candidate, location, entry })),
+            Ok(Some((location, stored))) => Ok(Judged::Hit(Hit { candidate, location, stored })),
             Ok(None) => Ok(Judged::Other),
             Err(Unfit::Longer(len)) => Ok(Judged::Longer(len)),
             Err(Unfit::Damaged) => Err(sight.damaged(&candidate)),
@@ -198,28 +205,28 @@ impl Probe {
         sight: &Sight,
         stretch: &Stretch<'_>,
         bytes: &Bytes,
-    ) -> Result<Option<(Location, Entry)>, Unfit> {
+    ) -> Result<Option<(Location, Stored)>, Unfit> {
         let candidate = stretch.candidate;
         let alike = || self.candidates.iter().filter(|other| other.same_place(&candidate));
         let newest = stretch.newest(&self.key).map_err(|Longer(len)| Unfit::Longer(len))?;
         if let Some(item) = newest
-            && let Record::Put { value, expiry_ms, .. } = item.record
+            && let Some(stored) = Stored::of(&item.record, |part| bytes.slice_ref(part))
             && candidate.covers(item.location)
             && !sight.graves.contains(&candidate, self.hash)
         {
             if alike().any(|other| other.repeated) {
                 sight.check_newest(stretch, &item)?;
             }
-            return Ok(Some((item.location, Entry { value: bytes.slice_ref(value), expiry_ms })));
+            return Ok(Some((item.location, stored)));
         }
         sight.fitting(stretch, self.hash as u64, alike().count())?;
         Ok(None)
     }
 
     /// Once nothing is wanted. A candidate that could not be read might be the key's: that is not "absent".
-    pub(crate) fn outcome(&mut self) -> Result<Option<Entry>, StorageError> {
+    pub(crate) fn outcome(&mut self, shared: &Shared) -> Result<Option<Entry>, StorageError> {
         match (self.found.take(), self.failed.take()) {
-            (Some(hit), _) => Ok(Some(hit.entry)),
+            (Some(hit), _) => hit.stored.entry(shared, hit.location).map(Some),
             (None, Some(error)) => Err(error),
             (None, None) => Ok(None),
         }

@@ -6,9 +6,9 @@
 use crate::error::StorageError;
 use crate::ids::Seqno;
 use crate::index::{Candidate, IndexCursor};
-use crate::record::Record;
-use crate::store::Entry;
+use crate::record::Location;
 use crate::store::read::{self, Sight, Unfit, Wanted};
+use crate::store::{Entry, Stored};
 use bytes::Bytes;
 
 /// Where a scan goes on.
@@ -35,7 +35,7 @@ pub struct ScanPage {
 /// Reads a page; finish it with [`crate::Store::finish_scan`].
 pub struct ScanJob {
     pub(crate) sight: Sight,
-    pub(crate) pending: Vec<(Bytes, Entry)>,
+    pub(crate) pending: Vec<(Bytes, Location, Stored)>,
     /// With what is known of their hashes.
     pub(crate) candidates: Vec<(u64, Candidate)>,
     pub(crate) next: Option<ScanCursor>,
@@ -60,7 +60,9 @@ impl ScanJob {
             self.read_page(hash, Candidate { repeated, ..candidate }, count, &mut indexed).await?;
             rest = &rest[count..];
         }
-        Ok(Scanned { pending: self.pending, indexed, next: self.next })
+        let shared = &self.sight.shared;
+        let pending = self.pending.into_iter().map(|(key, at, stored)| Ok((key, stored.entry(shared, at)?)));
+        Ok(Scanned { pending: pending.collect::<Result<_, StorageError>>()?, indexed, next: self.next })
     }
 
     async fn read_page(
@@ -81,13 +83,12 @@ impl ScanJob {
             let stretch = self.sight.stretch(wanted, &bytes, &handle.seeds);
             match self.sight.fitting(&stretch, hash, count) {
                 Ok(items) => {
-                    let owned = items.into_iter().filter_map(|item| match item.record {
-                        Record::Put { key, value, expiry_ms } => {
-                            Some((bytes.slice_ref(key), Entry { value: bytes.slice_ref(value), expiry_ms }))
+                    for item in items {
+                        let stored = Stored::of(&item.record, |part| bytes.slice_ref(part));
+                        if let (Some(key), Some(stored)) = (item.record.key(), stored) {
+                            entries.push((bytes.slice_ref(key), stored.entry(shared, item.location)?));
                         }
-                        _ => None,
-                    });
-                    entries.extend(owned);
+                    }
                     return Ok(());
                 }
                 Err(Unfit::Longer(len)) => wanted.len = len,

@@ -160,14 +160,17 @@ fn random_record(dice: &mut Dice) -> OwnedRecord {
         4 => OwnedRecord::Session { session: dice.below(5), number: dice.below(100), floor: 0, outcome: key },
         _ => {
             let expiry_ms = dice.percent(20).then(|| dice.below(1000));
-            OwnedRecord::Put { key, value: random_bytes(dice, 200), expiry_ms }
+            random_put(dice, key, 200, expiry_ms)
         }
     }
 }
 
 fn apply(model: &mut Model, record: OwnedRecord) {
     match record {
-        OwnedRecord::Put { key, value, expiry_ms } => drop(model.insert(key, Entry { value, expiry_ms })),
+        OwnedRecord::Put { key, value, compression, expiry_ms } => {
+            let value = compression.unpack(value).expect("packed above");
+            model.insert(key, Entry { value, expiry_ms });
+        }
         OwnedRecord::Tombstone { key } => drop(model.remove(&key)),
         OwnedRecord::Control { .. } | OwnedRecord::Session { .. } => {}
     }
@@ -322,7 +325,7 @@ fn short_record(dice: &mut Dice, keys: u64) -> OwnedRecord {
         return OwnedRecord::Tombstone { key };
     }
     let expiry_ms = dice.percent(20).then(|| dice.below(1000));
-    OwnedRecord::Put { key, value: random_bytes(dice, 40), expiry_ms }
+    random_put(dice, key, 40, expiry_ms)
 }
 
 #[test]
@@ -349,7 +352,7 @@ fn a_record_longer_than_its_length_says_is_read_in_two_steps() {
         let mut store = build(&log, Kind::Hash, u64::MAX).await;
         let long_key = vec![b'k'; 60_000];
         let long_value = vec![7; 200_000];
-        let long_record = Record::Put { key: &long_key, value: b"short", expiry_ms: Some(3) };
+        let long_record = expiring(&long_key, b"short", 3);
         append(&mut log, &mut store, &[put("before", b"1"), put("long", &long_value), long_record]);
         commit(&mut log, &mut store).await;
         store.settle().await;

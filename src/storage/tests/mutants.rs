@@ -12,8 +12,8 @@ async fn open(env: &env::Env) -> Result<Log, StorageError> {
 }
 
 async fn put(log: &mut Log, value: u8) -> storage::Frame {
-    let record = Record::Put { key: b"key", value: &[value; 200], expiry_ms: None };
-    let frame = log.append(Epoch(1), 0, &[record]).expect("appends");
+    let value = [value; 200];
+    let frame = log.append(Epoch(1), 0, &[Record::put(b"key", &value)]).expect("appends");
     let job = log.take_unwritten().expect("queued");
     let written = job.run(true).await.expect("writes");
     log.finish_write(written);
@@ -80,8 +80,8 @@ fn brings_back_what_was_deleted() -> bool {
     single_with(disk, 3, |env| async move {
         let mut log = open(&env).await.expect("opens");
         let mut store = Store::build(&log).await.expect("builds");
-        let filler = || Record::Put { key: b"filler", value: &[0; 400], expiry_ms: None };
-        commit(&mut log, &mut store, Record::Put { key: b"key", value: b"old", expiry_ms: None }).await;
+        let filler = || Record::put(b"filler", &[0; 400]);
+        commit(&mut log, &mut store, Record::put(b"key", b"old")).await;
         for _ in 0..3 {
             commit(&mut log, &mut store, filler()).await;
         }

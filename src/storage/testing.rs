@@ -1,6 +1,9 @@
 //! What the tests of this package share.
 
-use crate::{Compression, FileCache, Frame, Log, LogOptions, OwnedRecord, Record, Recovery, RegionId, StorageError};
+use crate::index::{HashHeap, HashIndex, HashOptions, Index, PlainIndex};
+use crate::{
+    Compression, FileCache, Frame, Log, LogOptions, OwnedRecord, Record, Recovery, RegionId, StorageError, Store,
+};
 use bytes::Bytes;
 use env::Env;
 use env::sim::Dice;
@@ -28,6 +31,29 @@ pub(crate) async fn flush(log: &mut Log) {
         let written = job.run(true).await.expect("a healthy disk");
         log.finish_write(written);
     }
+}
+
+/// Which index a store has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Plain,
+    Hash,
+    /// With pages so long that a segment is a single one.
+    Coarse,
+}
+
+/// The store of a log, with an index that sees those bits of the hashes.
+pub(crate) async fn build(log: &Log, kind: Kind, hash_mask: u64) -> Store {
+    let hash_index = |granule_bits| {
+        let options = HashOptions { granule_bits, ..HashOptions::default() };
+        Box::new(HashIndex::new(&HashHeap::default(), options))
+    };
+    let index: Box<dyn Index> = match kind {
+        Kind::Plain => Box::new(PlainIndex::default()),
+        Kind::Hash => hash_index(9),
+        Kind::Coarse => hash_index(12),
+    };
+    Store::build_with(log, index, hash_mask).await.expect("builds")
 }
 
 pub(crate) fn put<'a>(key: &'a str, value: &'a [u8]) -> Record<'a> {

@@ -13,6 +13,8 @@ use std::sync::Arc;
 type Model = BTreeMap<Bytes, Entry>;
 type Run = (SegmentId, SegmentId);
 
+mod alike;
+
 /// A log and the store over it.
 struct Region {
     log: Log,
@@ -21,10 +23,14 @@ struct Region {
 
 impl Region {
     async fn open(env: &Env) -> Region {
+        Region::open_with(env, Kind::Hash, u64::MAX).await
+    }
+
+    async fn open_with(env: &Env, kind: Kind, hash_mask: u64) -> Region {
         let (mut log, _) = open(env).await;
         let head = log.head().mark.seqno;
         log.set_committed(head);
-        let store = Store::build(&log).await.expect("builds");
+        let store = build(&log, kind, hash_mask).await;
         Region { log, store }
     }
 
@@ -495,6 +501,28 @@ fn damage_to_a_compacted_segment_does_not_go_unnoticed() {
             Err(error) => assert!(path.ends_with("seg") && error.is_corrupt(), "{error}"),
         }
     }
+}
+
+#[test]
+fn a_store_that_could_not_read_what_was_overwritten_does_not_say_what_is_live() {
+    let disk = DiskState::new(10, "unreadable");
+    single_with(disk.clone(), 10, |env| async move {
+        let mut region = Region::open(&env).await;
+        region.append(&[put("k", &[1; 100])]);
+        region.commit_and_roll().await;
+        let run = region.all_sealed();
+        disk.flip_bit(&format!("{DIR}/000001.seg"), 200, 0).expect("flips");
+        assert!(region.store.planner(&region.log, run.0, run.1, 0).is_some());
+        region.append(&[put("k", b"new")]);
+        region.commit().await;
+        assert!(region.store.is_doubtful());
+        assert!(region.store.planner(&region.log, run.0, run.1, 0).is_none());
+        assert_eq!(region.get("k").await.map(|entry| entry.value), Some(Bytes::from_static(b"new")));
+        region.store = build(&region.log, Kind::Hash, u64::MAX).await;
+        assert!(!region.store.is_doubtful());
+        let error = region.store.compact(&region.log, run, 0).await.expect_err("reads all of it");
+        assert!(error.is_corrupt(), "{error}");
+    });
 }
 
 #[test]

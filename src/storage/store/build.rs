@@ -50,7 +50,6 @@ impl Build {
         Build { pin, shared, committed: log.committed(), cut, settled, tail, unwritten: log.unwritten() }
     }
 
-    /// `hash_mask` says which bits of a key's hash the index sees.
     pub(crate) async fn run(self, index: Box<dyn Index>, hash_mask: u64) -> Result<Store, StorageError> {
         let settled = (self.cut.segment, self.cut.offset);
         let mut store = Store::new(self.shared.clone(), index, hash_mask, self.committed, settled);

@@ -3,6 +3,10 @@
 //! Both go through many records, a step at a time on the task that owns the store, with the hints read beside it:
 //! [`Planner::load`] and [`Mover::load`] wait for the disk and own what they need, [`Store::mark`] and [`Store::move_on`]
 //! take a step and do not wait.
+//!
+//! An index names pages, not records ([`Candidate`]). What it holds of a page stands for the last record there of each key
+//! with such a hash, if that is a put and has no grave ([`Graves`]): so [`Store::live_at`] asks hints what comes after a
+//! record in its page, as a read looks at the page itself.
 
 use crate::compaction::policy::{self, SegmentUse};
 use crate::compaction::{Bitmap, CompactJob, Keep, Needed, Output, Run, is_plan};
@@ -78,17 +82,10 @@ pub struct Planner {
     hint: Option<HintWalk>,
     records: u64,
     marked: Bitmap,
-    /// Records that a later one of the key in the run takes the place of: tombstones, and puts that the index cannot tell
-    /// from others of the key.
-    newest: env::HashMap<u128, Newest>,
+    /// Tombstones that no later record of the key in the run takes the place of.
+    tombstones: env::HashMap<u128, u64>,
     /// Live puts that expire.
     expiring: env::HashSet<u128>,
-}
-
-#[derive(Clone, Copy)]
-struct Newest {
-    record: u64,
-    tombstone: bool,
 }
 
 /// A hint's entries and extras in log order.
@@ -99,7 +96,8 @@ struct HintWalk {
 }
 
 enum Walked<'a> {
-    Entry(HintEntry),
+    /// The number of a put or tombstone.
+    Entry(usize),
     Extra(Seqno, Record<'a>),
 }
 
@@ -109,22 +107,18 @@ impl HintWalk {
     }
 
     fn next(&mut self) -> Option<Walked<'_>> {
-        let entry = (self.entry < self.hint.header.entries() as usize).then(|| self.hint.entry(self.entry));
-        let extra = self.hint.extra(self.extra);
-        match (entry, extra) {
-            (Some(entry), None) => {
+        let at = self.entry;
+        let entry = (at < self.hint.header.entries() as usize).then(|| self.hint.entry(at));
+        match (entry, self.hint.extra(self.extra)) {
+            (Some(entry), extra) if extra.as_ref().is_none_or(|(seqno, ..)| entry.seqno < *seqno) => {
                 self.entry += 1;
-                Some(Walked::Entry(entry))
-            }
-            (Some(entry), Some((seqno, ..))) if entry.seqno < seqno => {
-                self.entry += 1;
-                Some(Walked::Entry(entry))
+                Some(Walked::Entry(at))
             }
             (_, Some((seqno, record, next))) => {
                 self.extra = next;
                 Some(Walked::Extra(seqno, record))
             }
-            (None, None) => None,
+            (_, None) => None,
         }
     }
 }
@@ -149,8 +143,8 @@ impl Planner {
         if self.shared.pin().switches != self.pin.switches {
             return Ok(None);
         }
-        let tombstones = self.newest.iter().filter(|(_, newest)| newest.tombstone).map(|(hash, _)| hash);
-        let mut nothing_older: env::HashSet<u128> = tombstones.chain(&self.expiring).copied().collect();
+        let hiding = self.tombstones.keys().chain(&self.expiring);
+        let mut nothing_older: env::HashSet<u128> = hiding.copied().collect();
         if !env::mutants::active("M12") {
             self.look_before(&mut nothing_older).await?;
         }
@@ -189,17 +183,14 @@ pub struct Mover {
     /// Of the output; gone through once, beside the inputs.
     output: Option<Arc<Hint>>,
     next: usize,
-    /// Records that were kept and are dead by now.
-    dead: env::HashSet<Seqno>,
 }
 
 /// A put of a segment that was replaced.
 struct Moved {
-    old: HintEntry,
-    /// Its number among the output's entries, if it was kept.
+    /// Its number among the input's entries.
+    at: usize,
+    /// Its number among the output's, if it was kept.
     kept: Option<usize>,
-    /// A later record of the key begins within so many bytes.
-    followed_within: Option<u64>,
 }
 
 impl Mover {
@@ -217,31 +208,31 @@ impl Mover {
     /// The next put of the input.
     fn next(&mut self) -> Option<Moved> {
         let output = self.output.as_ref().expect("loaded first");
-        while let Some((input, at)) = &mut self.input {
-            if *at == input.header.entries() as usize {
+        while let Some((input, next)) = &mut self.input {
+            let at = *next;
+            if at == input.header.entries() as usize {
                 self.input = None;
                 return None;
             }
-            let old = input.entry(*at);
-            *at += 1;
+            let old = input.entry(at);
+            *next += 1;
             let is_next = self.next < output.header.entries() as usize && output.entry(self.next).seqno == old.seqno;
             let kept = is_next.then_some(self.next);
             self.next += is_next as usize;
             if !old.tombstone {
-                let followed_within = if old.expires && kept.is_none() { follower(input, *at, &old) } else { None };
-                return Some(Moved { old, kept, followed_within });
+                return Some(Moved { at, kept });
             }
         }
         None
     }
 }
 
-/// How far behind the record the next one of its key begins, as far as that may be in the same page.
-fn follower(input: &Hint, after: usize, of: &HintEntry) -> Option<u64> {
-    const PAGE_BYTES_MAX: u64 = 1 << 20;
-    let later = (after..input.header.entries() as usize).map(|at| input.entry(at));
-    let mut near = later.take_while(|entry| entry.location.offset < of.location.offset + PAGE_BYTES_MAX);
-    near.find(|entry| entry.key_hash == of.key_hash).map(|entry| entry.location.offset - of.location.offset)
+/// Whether the entry is the last one of its key that begins before `end`.
+fn is_last_before(end: u64, hint: &Hint, at: usize) -> bool {
+    let key_hash = hint.entry(at).key_hash;
+    let later = (at + 1..hint.header.entries() as usize).map(|at| hint.entry(at));
+    let mut in_page = later.take_while(|entry| entry.location.offset < end);
+    in_page.all(|entry| entry.key_hash != key_hash)
 }
 
 impl Store {
@@ -264,13 +255,13 @@ impl Store {
     }
 
     /// Begins to plan the compaction of the segments from `first` to `last`. `None` while that cannot be told: the
-    /// index does not yet hold all of it, or has not followed the last switch.
+    /// index does not yet hold all of it, or has not followed the last switch, or is in doubt.
     pub fn planner(&self, log: &Log, first: SegmentId, last: SegmentId, wall_ms: u64) -> Option<Planner> {
         let run = log.run(first, last)?;
         let end = run.last().end.mark.seqno;
         let settled = end <= self.committed && self.pending.first().is_none_or(|seqno| end < seqno);
         let moved = self.pin.switches == self.shared.pin().switches;
-        if !settled || !moved || log.has_ordered() || log.has_retired() {
+        if self.doubtful || !settled || !moved || log.has_ordered() || log.has_retired() {
             return None;
         }
         Some(Planner {
@@ -283,14 +274,18 @@ impl Store {
             hint: None,
             records: 0,
             marked: Bitmap::default(),
-            newest: env::HashMap::default(),
+            tombstones: env::HashMap::default(),
             expiring: env::HashSet::default(),
         })
     }
 
     /// Says of some records of the planner's segment whether they are needed; true when that was all of them.
     pub fn mark(&self, planner: &mut Planner) -> bool {
-        for _ in 0..COMPACT_STEP_RECORDS {
+        self.mark_some(planner, COMPACT_STEP_RECORDS)
+    }
+
+    pub(crate) fn mark_some(&self, planner: &mut Planner, most: usize) -> bool {
+        for _ in 0..most {
             let Some(walk) = &mut planner.hint else { return true };
             let at = planner.records;
             let needed = match walk.next() {
@@ -298,19 +293,19 @@ impl Store {
                     planner.hint = None;
                     return true;
                 }
-                Some(Walked::Entry(entry)) => {
-                    let (hash, tombstone) = (entry.key_hash, entry.tombstone);
-                    if let Some(hidden) = planner.newest.remove(&hash) {
-                        planner.marked.set(hidden.record, false);
+                Some(Walked::Entry(number)) => {
+                    let entry = walk.hint.entry(number);
+                    if let Some(hidden) = planner.tombstones.remove(&entry.key_hash) {
+                        planner.marked.set(hidden, false);
                     }
-                    let live = if tombstone { None } else { self.live_at(hash, entry.location) };
-                    if tombstone || live.is_some_and(|candidate| candidate.repeated) {
-                        planner.newest.insert(hash, Newest { record: at, tombstone });
+                    if entry.tombstone {
+                        planner.tombstones.insert(entry.key_hash, at);
                     }
-                    if live.is_some() && entry.expires {
-                        planner.expiring.insert(hash);
+                    let live = !entry.tombstone && self.live_at(&walk.hint, number).is_some();
+                    if live && entry.expires {
+                        planner.expiring.insert(entry.key_hash);
                     }
-                    tombstone || live.is_some()
+                    entry.tombstone || live
                 }
                 Some(Walked::Extra(seqno, Record::Session { session, number, .. })) => {
                     self.sessions.needs(seqno, session, number)
@@ -323,53 +318,72 @@ impl Store {
         false
     }
 
-    /// What the index holds of a key's record, if it is live. Of several of the key in one page it may be an older one.
-    fn live_at(&self, key_hash: u128, location: Location) -> Option<Candidate> {
+    /// What the index holds of a put, if it is live.
+    fn live_at(&self, hint: &Hint, at: usize) -> Option<Candidate> {
+        let HintEntry { key_hash, location, .. } = hint.entry(at);
         let candidate = self.candidate_for(self.indexed(key_hash), location)?;
-        (!self.graves.contains(&candidate, key_hash)).then_some(candidate)
+        let page_end = candidate.offset + candidate.window as u64;
+        let live = !self.graves.contains(&candidate, key_hash) && is_last_before(page_end, hint, at);
+        live.then_some(candidate)
     }
 
-    /// What has to be moved in the index since a switch of the log, if anything.
+    /// What has to be moved in the index since a switch of the log, if anything. A store in doubt cannot follow, and has to
+    /// be built anew.
     pub fn mover(&self) -> Option<Mover> {
+        if self.doubtful {
+            return None;
+        }
         let retired = self.shared.retired().filter(|retired| retired.switches > self.pin.switches)?;
         let shared = self.shared.clone();
-        Some(Mover { shared, retired, loaded: 0, input: None, output: None, next: 0, dead: env::HashSet::default() })
+        Some(Mover { shared, retired, loaded: 0, input: None, output: None, next: 0 })
     }
 
     /// Moves some of the index's candidates; true when that was all of the mover's segment. Does nothing while a
     /// settling is outstanding, which has looked at what the index holds.
     pub fn move_on(&mut self, mover: &mut Mover) -> bool {
+        self.move_some(mover, COMPACT_STEP_RECORDS)
+    }
+
+    pub(crate) fn move_some(&mut self, mover: &mut Mover, most: usize) -> bool {
         if self.settling.is_some() {
             return false;
         }
-        for _ in 0..COMPACT_STEP_RECORDS {
-            let Some(moved) = mover.next() else { return true };
-            match (moved.kept, self.live_at(moved.old.key_hash, moved.old.location)) {
-                (Some(at), Some(old)) => self.move_record(mover, &moved.old, old, at),
-                (Some(_), None) => drop(mover.dead.insert(moved.old.seqno)),
-                (None, Some(old)) if moved.old.expires => self.drop_expired(&moved, old),
-                (None, _) => {}
+        for _ in 0..most {
+            let Some(Moved { at, kept }) = mover.next() else { return true };
+            let (input, _) = mover.input.as_ref().expect("it has another");
+            let old = input.entry(at);
+            match (kept, self.live_at(input, at)) {
+                (Some(kept), Some(candidate)) => {
+                    let output = mover.output.as_ref().expect("loaded first");
+                    self.move_record(&old, candidate, output, kept);
+                }
+                (None, Some(candidate)) if old.expires => self.drop_expired(&old, candidate),
+                // It is dead, by now or since long.
+                _ => {}
             }
         }
         false
     }
 
-    fn move_record(&mut self, mover: &Mover, record: &HintEntry, old: Candidate, at: usize) {
+    fn move_record(&mut self, record: &HintEntry, old: Candidate, output: &Hint, at: usize) {
         let (hash, key_hash) = (self.indexed(record.key_hash), record.key_hash);
-        let output = mover.output.clone().expect("loaded first");
         let new = output.entry(at).location;
+        let is_first = self.candidate_for(hash, new).is_none();
         assert!(self.index.replace(hash, old, new), "looked up just now");
         self.live.replace(Some(record.location), Some(new));
         let candidate = self.candidate_for(hash, new).expect("put there just now");
+        if is_first {
+            self.bury_neighbours(output, at, candidate);
+        }
         if !self.graves.is_empty() {
             Arc::make_mut(&mut self.graves).lift(&candidate, key_hash);
         }
-        self.bury_neighbours(mover, &output, at, candidate);
         self.bury(key_hash, record.location, Some(new));
     }
 
-    /// Others in the page that the new candidate would be taken for, because they are dead or not moved yet.
-    fn bury_neighbours(&mut self, mover: &Mover, output: &Hint, at: usize, candidate: Candidate) {
+    /// The index holds its first candidate of a page of the output: others that it would be taken for are dead, or not
+    /// moved yet. Their graves are lifted when their turn comes.
+    fn bury_neighbours(&mut self, output: &Hint, at: usize, candidate: Candidate) {
         let own = output.entry(at);
         let page = candidate.offset..candidate.offset + candidate.window as u64;
         let mask = self.hash_mask & self.index.hash_mask();
@@ -378,27 +392,15 @@ impl Store {
         let after = (at + 1..output.header.entries() as usize).map(|at| output.entry(at)).take_while(in_page);
         for entry in before.chain(after) {
             let alike = (entry.key_hash as u64 ^ own.key_hash as u64) & mask == 0;
-            if entry.tombstone || !alike || !candidate.covers(entry.location) {
-                continue;
-            }
-            let elsewhere = entry.seqno > own.seqno || mover.dead.contains(&entry.seqno);
-            if entry.key_hash == own.key_hash {
-                self.index.mark_repeated(self.indexed(own.key_hash), candidate);
-            } else if elsewhere {
+            if !entry.tombstone && alike && candidate.covers(entry.location) {
                 Arc::make_mut(&mut self.graves).add(&candidate, entry.key_hash);
             }
         }
     }
 
     /// The index held a record that had expired, and was not kept.
-    fn drop_expired(&mut self, moved: &Moved, old: Candidate) {
-        let (record, hash) = (&moved.old, self.indexed(moved.old.key_hash));
-        let page_left = old.offset + old.window as u64 - record.location.offset.min(old.offset + old.window as u64);
-        // The candidate stands for a later record of the key in the page, whose turn comes.
-        if old.repeated && moved.followed_within.is_some_and(|distance| distance < page_left) {
-            return;
-        }
-        assert!(self.index.remove(hash, old), "looked up just now");
+    fn drop_expired(&mut self, record: &HintEntry, old: Candidate) {
+        assert!(self.index.remove(self.indexed(record.key_hash), old), "looked up just now");
         self.live.replace(Some(record.location), None);
         self.bury(record.key_hash, record.location, None);
     }

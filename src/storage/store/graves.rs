@@ -15,11 +15,11 @@ pub(crate) struct Graves {
     dead: BTreeMap<Place, Vec<u128>>,
 }
 
-/// Segment, offset and length of a [`Candidate`].
-type Place = (SegmentId, u64, u32);
+/// Segment, offset, window and length of a [`Candidate`].
+type Place = (SegmentId, u64, u32, u32);
 
 fn place(candidate: &Candidate) -> Place {
-    (candidate.segment, candidate.offset, candidate.len)
+    (candidate.segment, candidate.offset, candidate.window, candidate.len)
 }
 
 impl Graves {

@@ -128,6 +128,8 @@ pub struct Store {
     settling: Option<Seqno>,
     sessions: SessionTable,
     live: LiveBytes,
+    /// The index may hold records that were overwritten.
+    doubtful: bool,
 }
 
 impl Store {
@@ -135,7 +137,16 @@ impl Store {
     /// [`Store::appended`] in their order.
     pub fn build(log: &Log) -> impl Future<Output = Result<Store, StorageError>> + Send + use<> {
         let index = HashIndex::new(&log.shared.heap, HashOptions::default());
-        Build::new(log).run(Box::new(index), u64::MAX)
+        Store::build_with(log, Box::new(index), u64::MAX)
+    }
+
+    /// `hash_mask` says which bits of a key's hash the index sees.
+    pub(crate) fn build_with(
+        log: &Log,
+        index: Box<dyn Index>,
+        hash_mask: u64,
+    ) -> impl Future<Output = Result<Store, StorageError>> + Send + use<> {
+        Build::new(log).run(index, hash_mask)
     }
 
     /// The store of a log up to `settled`, all of which is in the index.
@@ -159,6 +170,7 @@ impl Store {
             settling: None,
             sessions: SessionTable::default(),
             live: LiveBytes::default(),
+            doubtful: false,
         }
     }
 
@@ -280,6 +292,7 @@ impl Store {
     pub fn finish_settle(&mut self, settled: Settled) {
         assert_eq!(self.settling.take(), Some(settled.up_to), "one settling at a time");
         for change in settled.changes {
+            self.doubtful |= change.probe.failed().is_some();
             self.apply(change);
         }
         self.pending.settled(settled.up_to);
@@ -375,6 +388,12 @@ impl Store {
 
     pub async fn scan(&self, cursor: ScanCursor, limit: usize) -> Result<ScanPage, StorageError> {
         self.finish_scan(self.scan_job(cursor, limit).run().await?)
+    }
+
+    /// A record that may have been overwritten could not be read, so that it may still be in the index. Reads find the newer
+    /// one first; compaction, which has to know what is live, waits until the store is built anew.
+    pub fn is_doubtful(&self) -> bool {
+        self.doubtful
     }
 
     pub fn sessions(&self) -> &SessionTable {

@@ -1,33 +1,10 @@
 use super::*;
-use crate::index::{HashHeap, PlainIndex};
 use crate::testing::*;
 use crate::{Epoch, OwnedRecord, StorageError};
 use env::sim::{Dice, DiskState, single, single_with, stream};
 use std::collections::BTreeMap;
 
 type Model = BTreeMap<Bytes, Entry>;
-
-/// Which index a store has.
-#[derive(Clone, Copy)]
-enum Kind {
-    Plain,
-    Hash,
-    /// With pages so long that a segment is a single one.
-    Coarse,
-}
-
-async fn build(log: &Log, kind: Kind, hash_mask: u64) -> Store {
-    let hash_index = |granule_bits| {
-        let options = HashOptions { granule_bits, ..HashOptions::default() };
-        Box::new(HashIndex::new(&HashHeap::default(), options))
-    };
-    let index: Box<dyn Index> = match kind {
-        Kind::Plain => Box::new(PlainIndex::default()),
-        Kind::Hash => hash_index(9),
-        Kind::Coarse => hash_index(12),
-    };
-    Build::new(log).run(index, hash_mask).await.expect("builds")
-}
 
 async fn get(store: &Store, key: &[u8], view: View) -> Option<Entry> {
     answer(store.get(key, view)).await

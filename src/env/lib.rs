@@ -4,7 +4,7 @@
 //! a cheap handle over object-safe traits, one per node. The code above never learns which backend it runs on:
 //!
 //! - [`real`]: tokio for the network, the clock and tasks; io_uring for files where the kernel has it, a thread pool
-//!   where it does not.
+//!   where it does not. Without the feature `net` it knows no sockets and no signals: for a library over one folder.
 //! - [`sim`] (feature `sim`): turmoil as scheduler and network; a disk that loses what was not flushed; a clock per node
 //!   that drifts, steps and freezes; tasks owned by the node, polled in an order drawn from the node's own seed.
 //!
@@ -26,6 +26,7 @@ pub mod net;
 pub mod task;
 pub mod watch;
 
+#[cfg(feature = "net")]
 pub mod contract;
 pub mod real;
 #[cfg(feature = "sim")]
@@ -150,12 +151,13 @@ impl Env {
 
     /// Waits for `future` no longer than `limit`. When both are ready the future wins.
     pub async fn timeout<F: Future>(&self, limit: Duration, future: F) -> Result<F::Output, Elapsed> {
-        let sleep = self.sleep(limit);
-        tokio::select! {
-            biased;
-            output = future => Ok(output),
-            () = sleep => Err(Elapsed),
-        }
+        let mut sleep = self.sleep(limit);
+        let mut future = std::pin::pin!(future);
+        std::future::poll_fn(|context| match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Ok(output)),
+            Poll::Pending => sleep.as_mut().poll(context).map(|()| Err(Elapsed)),
+        })
+        .await
     }
 
     /// Makes `future` run with this environment as [`Env::current`].

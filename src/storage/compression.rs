@@ -9,10 +9,10 @@
 use crate::limits::VALUE_BYTES_MAX;
 use crate::record::u32_at;
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 
 /// How values of a table are to be stored, and how one of a record is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Compression {
     #[default]
     None,

@@ -37,8 +37,7 @@ use crate::record::{Location, RECORD_LEN_MIN, Record, u32_at, u64_at};
 use crate::seed::{Identity, Seeds};
 use crate::segment::{SEGMENT_HEADER_LEN, frames_start};
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-use thiserror::Error;
+use std::fmt;
 
 pub const FRAME_HEADER_LEN: usize = 64;
 pub const FRAME_FORMAT: u8 = 1;
@@ -48,7 +47,8 @@ const SEQNO_LEN: usize = 4;
 const GROUP_LEN: usize = 12;
 
 /// The end of a frame in its segment file, or the beginning of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Position {
     pub mark: Mark,
     pub segment: SegmentId,
@@ -114,23 +114,32 @@ pub struct FrameRecord<'a> {
     pub record: Record<'a>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FrameError {
-    #[error("frame is cut short")]
     Short,
-    #[error("frame header's checksum is wrong")]
     Header,
-    #[error("frame header is out of bounds: {0}")]
     Bounds(&'static str),
-    #[error("frame's checksum is wrong")]
     Checksum,
-    #[error("{0}")]
     Record(&'static str),
-    #[error("frame does not continue the one before it")]
     Chain,
-    #[error("frame has format {0}")]
     NewerFormat(u8),
 }
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FrameError::Short => f.write_str("frame is cut short"),
+            FrameError::Header => f.write_str("frame header's checksum is wrong"),
+            FrameError::Bounds(what) => write!(f, "frame header is out of bounds: {what}"),
+            FrameError::Checksum => f.write_str("frame's checksum is wrong"),
+            FrameError::Record(what) => f.write_str(what),
+            FrameError::Chain => f.write_str("frame does not continue the one before it"),
+            FrameError::NewerFormat(format) => write!(f, "frame has format {format}"),
+        }
+    }
+}
+
+impl std::error::Error for FrameError {}
 
 impl FrameHeader {
     /// Reads a header without looking at checksums; the bytes may be anything.

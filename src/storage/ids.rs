@@ -1,11 +1,10 @@
 //! Numbers that mean one thing each.
 
-use serde::{Deserialize, Serialize};
-
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         pub struct $name(pub u64);
 
         impl $name {
@@ -38,7 +37,8 @@ id! {
 /// says how often what lies there was compacted. A compacted segment has the number of the first one that it stands for.
 ///
 /// Ordered by number, then generation: segments that are part of one log are in the order of the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SegmentId(pub u64);
 
 impl SegmentId {
@@ -91,7 +91,8 @@ impl std::fmt::Display for SegmentId {
 
 /// A prefix of a region's log, named by its end. Frames are chained by their checksums, so two logs that hold the same
 /// mark hold the same bytes before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Mark {
     /// The last record before the end.
     pub seqno: Seqno,

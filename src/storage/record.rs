@@ -20,7 +20,6 @@ use crate::ids::{Mark, SegmentId, Seqno};
 use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::seed::Seeds;
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 
 pub(crate) const RECORD_HEADER_LEN: usize = 12;
 /// The shortest record: a tombstone of a one-byte key.
@@ -74,7 +73,8 @@ pub enum OwnedRecord {
 }
 
 /// Where a record lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Location {
     pub segment: SegmentId,
     /// Of the record's first byte in the segment file.

@@ -4,11 +4,11 @@
 //! its checksum, so that a stale, foreign or misdirected block is never taken for data.
 
 use crate::ids::{RegionId, SegmentId};
-use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed, xxh3_128_with_seed};
 
 /// Whose log it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Identity {
     pub cluster: u128,
     pub region: RegionId,

@@ -59,11 +59,14 @@ impl RealDisk {
     }
 }
 
-/// Runs `work` on a thread where it may block. It runs to its end even if the future is dropped.
+/// Runs `work` on a thread where it may block: this one, if it waits anyway. It runs to its end even if the future is dropped.
 pub(super) fn blocking<T: Send + 'static>(
     runtime: &Handle,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> BoxFuture<'static, io::Result<T>> {
+    if super::own::waits() {
+        return Box::pin(ready(work()));
+    }
     let working = runtime.spawn_blocking(work);
     Box::pin(async { working.await.unwrap_or_else(|gone| Err(io::Error::other(gone))) })
 }

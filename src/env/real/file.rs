@@ -23,6 +23,11 @@ impl RealFile {
         RealFile { open: Arc::new(open), engine, runtime }
     }
 
+    /// Who waits does it himself.
+    fn submit(&self, operation: Operation) {
+        if super::own::waits() { super::threads::carry_out(operation) } else { self.engine.submit(operation) }
+    }
+
     /// Waits for an operation's answer and adds what was tried to an error.
     fn answer<T: Send + 'static>(
         &self,
@@ -51,7 +56,7 @@ fn engine_gone() -> io::Error {
 impl File for RealFile {
     fn read_at(&self, buffer: Vec<u8>, offset: u64) -> BoxFuture<'static, (io::Result<usize>, Vec<u8>)> {
         let (operation, result) = Operation::read(&self.open, buffer, offset);
-        self.engine.submit(operation);
+        self.submit(operation);
         let open = self.open.clone();
         Box::pin(async move {
             let (result, buffer) = result.await.unwrap_or_else(|_| (Err(engine_gone()), Vec::new()));
@@ -66,27 +71,27 @@ impl File for RealFile {
 
     fn write_at(&self, buffers: Vec<Bytes>, offset: u64) -> BoxFuture<'static, io::Result<()>> {
         let (operation, result) = Operation::write(&self.open, buffers, offset);
-        self.engine.submit(operation);
+        self.submit(operation);
         self.answer("write", result)
     }
 
     fn append(&self, buffers: Vec<Bytes>) -> BoxFuture<'static, io::Result<u64>> {
         let (operation, result) = Operation::append(&self.open, buffers);
         if let Some(operation) = operation {
-            self.engine.submit(operation);
+            self.submit(operation);
         }
         self.answer("append to", result)
     }
 
     fn sync_data(&self) -> BoxFuture<'static, io::Result<()>> {
         let (operation, result) = Operation::flush(&self.open);
-        self.engine.submit(operation);
+        self.submit(operation);
         self.answer("flush", result)
     }
 
     fn write_and_sync(&self, buffers: Vec<Bytes>, offset: u64) -> BoxFuture<'static, io::Result<()>> {
         let (operation, result) = Operation::write_flushed(&self.open, buffers, offset);
-        self.engine.submit(operation);
+        self.submit(operation);
         self.answer("write and flush", result)
     }
 

@@ -30,7 +30,7 @@ pub fn thread_cpu_time() -> Duration {
 
 /// A seed to begin with.
 pub fn random_u64() -> u64 {
-    rand::random()
+    super::random::next_u64()
 }
 
 /// Runs `work` on a thread of its own with that much stack, and waits for it. A panic goes on in the caller.

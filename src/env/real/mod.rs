@@ -28,8 +28,13 @@ mod file;
 mod harness;
 mod limits;
 mod memory;
+#[cfg(feature = "net")]
 mod net;
+#[cfg(not(feature = "net"))]
+mod netless;
 mod operation;
+mod own;
+mod random;
 #[cfg(target_os = "linux")]
 mod ring;
 mod sys;
@@ -39,15 +44,21 @@ mod user;
 
 pub use harness::{Stopwatch, on_thread, random_u64, stopwatch, thread_cpu_time};
 pub use memory::Pages;
-pub use user::{read_user_file, shutdown_signal, user_input, user_input_len, user_output, write_user_file};
+pub use own::{Keeper, open_own, wait};
+#[cfg(feature = "net")]
+pub use user::shutdown_signal;
+pub use user::{read_user_file, user_input, user_input_len, user_output, write_user_file};
 
 use crate::{Disk, Env, Parts, Rng};
+#[cfg(feature = "net")]
+use net::RealNet as Network;
+#[cfg(not(feature = "net"))]
+use netless::Netless as Network;
 use operation::Engine;
-use rand::Rng as _;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::Handle;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -92,16 +103,17 @@ fn assemble(node: String, disk: Arc<dyn Disk>, runtime: Handle) -> Env {
     Env::new(Parts {
         node,
         disk,
-        net: Arc::new(net::RealNet),
+        net: Arc::new(Network),
         clock: Arc::new(clock::RealClock::new(runtime.clone())),
-        rng: Arc::new(KernelSeeded),
+        rng: Arc::new(Kernel),
         spawner: Arc::new(task::RealSpawner::new(runtime)),
     })
 }
 
 /// A runtime with a thread per core, to block a process's main thread on.
-pub fn runtime() -> io::Result<Runtime> {
-    Builder::new_multi_thread().enable_all().thread_name("worker").build()
+#[cfg(feature = "net")]
+pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("worker").build()
 }
 
 fn start_engine(choice: IoChoice) -> io::Result<Arc<dyn Engine>> {
@@ -125,11 +137,11 @@ fn start_ring() -> io::Result<Arc<dyn Engine>> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring needs Linux"))
 }
 
-/// A generator per thread, seeded by the kernel and again now and then.
-struct KernelSeeded;
+/// The kernel's own numbers, fetched some at a time for each thread.
+struct Kernel;
 
-impl Rng for KernelSeeded {
+impl Rng for Kernel {
     fn next_u64(&self) -> u64 {
-        rand::rng().next_u64()
+        random::next_u64()
     }
 }

@@ -26,11 +26,15 @@ impl Spawner for RealSpawner {
     }
 
     fn blocking(&self, work: Box<dyn FnOnce() + Send>) {
-        self.runtime.spawn_blocking(move || {
+        let reported = move || {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
                 report("blocking", &*panic);
             }
-        });
+        };
+        if super::own::waits() {
+            return reported();
+        }
+        self.runtime.spawn_blocking(reported);
     }
 }
 

@@ -92,7 +92,8 @@ impl Pool {
     }
 }
 
-fn carry_out(operation: Operation) {
+/// All of it, on the calling thread.
+pub(super) fn carry_out(operation: Operation) {
     let mut next = operation.start();
     while let Some(mut operation) = next {
         let answer = call(&mut operation);

@@ -2,16 +2,16 @@
 
 use super::error::{at, context};
 use std::fs::{self, File};
-use std::future::Future;
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::Path;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Completes when the process is asked to stop: Ctrl-C or SIGTERM. From this call on neither kills it any more.
 ///
 /// # Panics
 /// Outside a [`super::runtime`].
-pub fn shutdown_signal() -> io::Result<impl Future<Output = ()> + Send + 'static> {
+#[cfg(feature = "net")]
+pub fn shutdown_signal() -> io::Result<impl std::future::Future<Output = ()> + Send + 'static> {
+    use tokio::signal::unix::{SignalKind, signal};
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     Ok(async move {

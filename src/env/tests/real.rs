@@ -318,3 +318,27 @@ fn explain(bytes: &[u8], marks: &[u8], path: &str, block: u64) {
     let odd = bytes.iter().find(|byte| !marks.contains(byte));
     assert!(odd.is_none(), "{path}, block {block} holds {odd:?}, which none of its writes {marks:?} wrote");
 }
+
+#[test]
+fn a_library_waits_on_any_thread_and_its_tasks_run_on_one_of_their_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = Options { data_dir: folder.path().to_owned(), node: "library".into(), io: IoChoice::Threads };
+    let (env, keeper) = env::real::open_own(options).expect("opens");
+    let waiting = env.clone();
+    let (file, read) = env::real::wait(async move {
+        let file = waiting.disk().open("f", OpenMode::Create).await.expect("opens");
+        file.write_at(vec![b"ours".to_vec().into()], 0).await.expect("writes");
+        let read = file.read_at(vec![0; 4], 0).await.1;
+        (file, read)
+    });
+    assert_eq!(read, b"ours");
+    let (sleeping, other) = (env.clone(), file.clone());
+    let task = env.spawn("reads", async move {
+        sleeping.sleep(std::time::Duration::from_millis(1)).await;
+        (std::thread::current().name() == Some("library"), other.read_at(vec![0; 4], 0).await.1)
+    });
+    assert_eq!(env::real::wait(task), Ok((true, b"ours".to_vec())));
+    let endless = env.spawn("waits for ever", std::future::pending::<()>());
+    drop(keeper);
+    assert!(env::real::wait(endless).is_err(), "its tasks end with the keeper");
+}

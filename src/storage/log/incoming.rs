@@ -16,13 +16,13 @@ use crate::span::{SPAN_HEADER_LEN, Span};
 use crate::state::{self, TEMP_SUFFIX};
 use bytes::Bytes;
 use env::{File, OpenMode};
-use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// Which part of a compacted segment's file some bytes are.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Piece {
     pub segment: SegmentId,
     pub offset: u64,

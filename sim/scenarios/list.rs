@@ -13,6 +13,7 @@
     ("b5-factor-one-acknowledges-flushed", include_str!("b5-factor-one-acknowledges-flushed.scenario")),
     ("b6-rack-loses-power", include_str!("b6-rack-loses-power.scenario")),
     ("p-backup-log-write-error", include_str!("p-backup-log-write-error.scenario")),
+    ("p-last-copy-on-a-full-disk", include_str!("p-last-copy-on-a-full-disk.scenario")),
     ("p-last-replica-epoch-write-error", include_str!("p-last-replica-epoch-write-error.scenario")),
     ("p-learner-log-write-error", include_str!("p-learner-log-write-error.scenario")),
     ("p-lost-prepare", include_str!("p-lost-prepare.scenario")),

@@ -71,6 +71,8 @@ pub trait File: Send + Sync + 'static {
     fn try_read_at(&self, buffer: &mut [u8], offset: u64) -> Option<io::Result<usize>>;
     /// Writes all of `buffers`, one after the other, from `offset` on, extending the file where needed.
     ///
+    /// `StorageFull`: there was no room; part of it may be written, and the same bytes may be written there again.
+    ///
     /// After a power loss without a later completed flush each 512-byte sector of it may hold the old bytes, the new
     /// bytes or garbage, whatever order writes were issued in; the file's length may be the old or the new one. After an
     /// error part of it may be written.
@@ -80,10 +82,12 @@ pub trait File: Send + Sync + 'static {
     /// Makes all writes that completed before this call durable, with the length they need.
     ///
     /// After an error the state of those writes is unknown for good: a later flush that succeeds proves nothing about
-    /// them. The caller must stop trusting the file.
+    /// them. The caller must stop trusting the file. The error is never `StorageFull`, not even where room is what was
+    /// missing: that says of a write that it may be tried again.
     fn sync_data(&self) -> BoxFuture<'static, io::Result<()>>;
     /// [`File::write_at`] and then [`File::sync_data`], as one operation: cheaper than the two, with what both promise. An
-    /// error may be of either; the state of the writes is unknown then.
+    /// error may be of either; the state of the writes is unknown then, unless it is `StorageFull`: that is of the write,
+    /// and nothing was flushed.
     fn write_and_sync(&self, buffers: Vec<Bytes>, offset: u64) -> BoxFuture<'static, io::Result<()>>;
     /// Sets the length; new bytes read as zeros. Durable at the next completed flush.
     fn truncate(&self, len: u64) -> BoxFuture<'static, io::Result<()>>;

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use storage::index::IndexCursor;
 use storage::{
-    Compression, Entry, Lookup, Mark, OwnedRecord, Record, ScanCursor, Scanned as StoreScanned, Seen, Settled,
+    Compression, Entry, Log, Lookup, Mark, OwnedRecord, Record, ScanCursor, Scanned as StoreScanned, Seen, Settled,
     StorageError, Store, View,
 };
 
@@ -492,7 +492,7 @@ impl Driver {
             let (have, want) = (leading.primary.config().in_sync.len(), self.info.spec.min_in_sync);
             return Err(Error::unavailable(format!("{have} replicas are in sync, writes need {want}")));
         }
-        if self.context.disk_is_full() {
+        if self.context.disk_is_full() || self.log.as_ref().is_some_and(Log::is_out_of_space) {
             return Err(Error::new(ErrorCode::Full, "the primary's disk is full"));
         }
         if leading.waiting_count >= limits::WAITING_WRITES_MAX {

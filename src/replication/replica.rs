@@ -256,6 +256,8 @@ pub(super) struct Driver {
     next_tick: Instant,
     flushed_at: Instant,
     asked_at: Option<Instant>,
+    /// The disk is so full that the newest epoch could not be noted; to be tried again.
+    epoch_waits: bool,
     closing: Option<(bool, oneshot::Sender<()>)>,
 }
 
@@ -298,6 +300,7 @@ impl Driver {
             next_tick: now,
             flushed_at: now,
             asked_at: None,
+            epoch_waits: false,
             closing: None,
             info,
         };
@@ -470,8 +473,12 @@ impl Driver {
         let Some(log) = &mut self.log else { return };
         let newer = config.epoch > log.epoch();
         if newer {
-            if let Err(error) = log.persist_epoch(config.epoch).await {
-                return self.distrust(&error).await;
+            let persisted = log.persist_epoch(config.epoch).await;
+            self.epoch_waits = matches!(persisted, Err(StorageError::Full { .. }));
+            match persisted {
+                Ok(()) => {}
+                Err(_) if self.epoch_waits => return,
+                Err(error) => return self.distrust(&error).await,
             }
             probe::adopted(config.region, config.epoch);
         }
@@ -546,7 +553,9 @@ impl Driver {
     pub(super) async fn distrust(&mut self, error: &StorageError) {
         tracing::warn!(region = %self.region(), %error, "replica fences its log and leaves the configuration");
         self.doubt();
-        self.log = None;
+        if let Some(log) = self.log.take() {
+            log.give_up();
+        }
         self.writing = None;
         let config = self.info.config.clone();
         self.context.leases().disclaim(config.region);
@@ -690,8 +699,23 @@ impl Driver {
     /// Waits until no write is under way.
     pub(super) async fn quiesce(&mut self) {
         if let Some(task) = self.writing.take() {
-            let result = task.await.unwrap_or(Err(StorageError::Fenced));
+            let result = self.write_ends(task).await;
             Box::pin(self.written(result)).await;
+        }
+    }
+
+    /// A write that waits for room is given up: this task has something to do that cannot wait for it.
+    async fn write_ends(&self, mut task: Task<Result<Written, StorageError>>) -> Result<Written, StorageError> {
+        loop {
+            tokio::select! {
+                biased;
+                result = &mut task => return result.unwrap_or(Err(StorageError::Fenced)),
+                () = self.context.env.sleep(storage::limits::FULL_DISK_RETRY) => {
+                    if let Some(log) = self.log.as_ref().filter(|log| log.is_out_of_space()) {
+                        log.give_up();
+                    }
+                }
+            }
         }
     }
 
@@ -723,6 +747,9 @@ impl Driver {
     // ---- turns ----
 
     async fn tick(&mut self) {
+        if std::mem::take(&mut self.epoch_waits) {
+            self.adopt(self.info.config.clone()).await;
+        }
         match &self.role {
             Role::Leading(_) => self.tick_primary().await,
             Role::Following(_) | Role::Idle => self.tick_unled().await,

@@ -8,7 +8,7 @@ pub enum StorageError {
     Io { doing: &'static str, path: String, source: io::Error },
     /// Bytes that were durable once are wrong or gone. Repair from a replica; never read it as "absent".
     Corrupt { file: String, offset: u64, what: String },
-    /// No space is left. Reads go on; writing needs space freed and the log opened anew.
+    /// No space is left. Reads go on; what was refused may be tried again.
     Full { doing: &'static str, path: String },
     /// An earlier write or flush failed, so that what the disk holds is unknown until the log is opened anew.
     Fenced,

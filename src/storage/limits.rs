@@ -1,5 +1,7 @@
 //! Every bound of the region store, and how the bounds relate.
 
+use std::time::Duration;
+
 /// Longest key; the shortest has one byte.
 pub const KEY_BYTES_MAX: usize = 65_536;
 /// Longest value of one record. Larger values are stored in parts by the layer above.
@@ -22,6 +24,9 @@ pub const UNWRITTEN_BYTES_MAX: usize = 256 << 20;
 pub const RECENT_BYTES_MAX: usize = 4 << 20;
 /// Segment files held open by one [`crate::FileCache`], however many regions share it.
 pub const OPEN_FILES_MAX: usize = 256;
+
+/// How long a log waits before it tries again to write to a full disk.
+pub const FULL_DISK_RETRY: Duration = Duration::from_millis(100);
 
 /// How much of a segment is read at once while scanning it.
 pub const SCAN_BLOCK_BYTES: usize = 1 << 20;

@@ -129,6 +129,8 @@ pub(crate) struct Shared {
     pub(crate) heap: HashHeap,
     /// A write or a flush failed, or was abandoned half way: what the disk holds is unknown.
     pub(crate) fenced: AtomicBool,
+    /// A write waits for room on the disk.
+    pub(crate) out_of_space: AtomicBool,
     pub(crate) handles: RwLock<BTreeMap<SegmentId, Arc<SegmentHandle>>>,
     pins: Mutex<Pins>,
 }
@@ -165,6 +167,7 @@ impl Shared {
             files,
             heap,
             fenced: AtomicBool::new(false),
+            out_of_space: AtomicBool::new(false),
             handles: RwLock::default(),
             pins: Mutex::new(Pins { current: Arc::new(Pin { switches: 0 }), retired: None }),
         })
@@ -387,7 +390,7 @@ impl Log {
         self.epoch
     }
 
-    /// Durable before return. Going back is refused.
+    /// Durable before return. Going back is refused. On a full disk it may be tried again.
     pub async fn persist_epoch(&mut self, epoch: Epoch) -> Result<(), StorageError> {
         self.shared.check_fence()?;
         if epoch < self.epoch {
@@ -398,6 +401,10 @@ impl Log {
         }
         let state = State { epoch, ..self.state() };
         let stored = state.store(self.shared.env.disk().as_ref(), &self.shared.dir, &self.shared.identity).await;
+        if let Err(error @ StorageError::Full { .. }) = stored {
+            // Nothing was replaced.
+            return Err(error);
+        }
         self.fence_on_error(stored).await?;
         self.epoch = epoch;
         Ok(())
@@ -411,6 +418,16 @@ impl Log {
     /// The end of what was appended, written or not.
     pub fn head(&self) -> Position {
         self.head
+    }
+
+    /// What was appended waits for room on the disk: nothing more should be. Reads go on.
+    pub fn is_out_of_space(&self) -> bool {
+        self.shared.out_of_space.load(Ordering::Relaxed)
+    }
+
+    /// Fences the log, so that a write that waits for room ends. What it was to write may be there or not.
+    pub fn give_up(&self) {
+        self.shared.fence();
     }
 
     pub fn written(&self) -> Mark {

@@ -266,7 +266,8 @@ pub(crate) async fn read_whole(disk: &dyn Disk, path: &str) -> Result<Option<Vec
     Ok(Some(bytes))
 }
 
-/// Makes `path` hold exactly `bytes`, or what it held before, whatever crash comes between.
+/// Makes `path` hold exactly `bytes`, or what it held before, whatever crash comes between. On a full disk it is what it
+/// held before.
 pub(crate) async fn replace(disk: &dyn Disk, dir: &str, path: &str, bytes: Bytes) -> Result<(), StorageError> {
     let temp = format!("{path}{TEMP_SUFFIX}");
     let written = async {

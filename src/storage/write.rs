@@ -3,15 +3,17 @@
 use crate::error::StorageError;
 use crate::frame::{Frame, Position};
 use crate::ids::SegmentId;
+use crate::limits::FULL_DISK_RETRY;
 use crate::log::Shared;
 use crate::segment::encode_header;
 use crate::state::{self, DurableNote, TEMP_SUFFIX};
 use bytes::Bytes;
 use env::{File, OpenMode};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Frames to be written, or nothing but a flush to be done. A job dropped before its end fences the log: what became of
-/// its writes is unknown.
+/// its writes is unknown. One that finds no room on the disk waits until there is some, or the log is given up.
 pub struct WriteJob {
     shared: Arc<Shared>,
     /// Taken by [`WriteJob::run`]'s end.
@@ -68,19 +70,18 @@ impl WriteJob {
         let runs = std::mem::take(&mut self.runs);
         let last = runs.len().checked_sub(1);
         for (at, run) in runs.into_iter().enumerate() {
-            if run.start.begins_segment() {
-                self.begin_segment(run.start.segment).await?;
-            }
-            let file = self.file(run.start.segment).await?;
             let flushes = sync && Some(at) == last;
-            let mut written = match flushes {
-                true => file.write_and_sync(run.buffers, run.start.offset).await,
-                false => file.write_at(run.buffers, run.start.offset).await,
-            };
-            if flushes && written.is_err() && env::mutants::active("M10") {
-                written = file.sync_data().await;
+            if run.start.begins_segment() {
+                // Recovery relies on it, and on the header being there before the file gets its name.
+                self.flush().await?;
+                while let Err(error) = self.begin_segment(run.start.segment).await {
+                    self.wait_for_room(error).await?;
+                }
             }
-            written.map_err(|error| StorageError::io("write", &self.path(run.start.segment), error))?;
+            while let Err(error) = self.write_run(&run, flushes).await {
+                self.wait_for_room(error).await?;
+            }
+            self.shared.out_of_space.store(false, Ordering::Relaxed);
             self.written = run.end;
             if flushes {
                 self.note_durable().await;
@@ -90,6 +91,32 @@ impl WriteJob {
             (true, None) => self.flush().await,
             _ => Ok(()),
         }
+    }
+
+    /// May be repeated when there was no room.
+    async fn write_run(&self, run: &Run, flushes: bool) -> Result<(), StorageError> {
+        let file = self.file(run.start.segment).await?;
+        let (buffers, offset) = (run.buffers.clone(), run.start.offset);
+        let mut written = match flushes {
+            true => file.write_and_sync(buffers, offset).await,
+            false => file.write_at(buffers, offset).await,
+        };
+        if flushes && written.is_err() && env::mutants::active("M10") {
+            written = file.sync_data().await;
+        }
+        written.map_err(|error| StorageError::io("write", &self.path(run.start.segment), error))
+    }
+
+    /// Any other error is returned at once.
+    async fn wait_for_room(&self, error: StorageError) -> Result<(), StorageError> {
+        if !matches!(error, StorageError::Full { .. }) {
+            return Err(error);
+        }
+        if !self.shared.out_of_space.swap(true, Ordering::Relaxed) {
+            tracing::warn!(dir = self.shared.dir, %error, "log waits for room on the disk");
+        }
+        self.shared.env.sleep(FULL_DISK_RETRY).await;
+        self.shared.check_fence()
     }
 
     fn path(&self, segment: SegmentId) -> String {
@@ -118,9 +145,8 @@ impl WriteJob {
         note.advance(self.shared.env.disk().as_ref(), self.written).await;
     }
 
-    /// The segment before is flushed first, and the header before the file gets its name: recovery relies on both.
-    async fn begin_segment(&mut self, segment: SegmentId) -> Result<(), StorageError> {
-        self.flush().await?;
+    /// Makes the file with its header. May be repeated when there was no room, but not once it is there.
+    async fn begin_segment(&self, segment: SegmentId) -> Result<(), StorageError> {
         let disk = self.shared.env.disk();
         let path = self.path(segment);
         let temp = format!("{path}{TEMP_SUFFIX}");

@@ -1,6 +1,6 @@
 //! The data folder.
 
-use super::error::{at, context};
+use super::error::{at, context, flush_failed};
 use super::file::RealFile;
 use super::operation::{Engine, OpenFile};
 use super::sys;
@@ -166,7 +166,7 @@ fn sync_dir(place: &Path) -> io::Result<()> {
     if !folder.metadata()?.is_dir() {
         return Err(ErrorKind::NotADirectory.into());
     }
-    folder.sync_all()
+    folder.sync_all().map_err(flush_failed)
 }
 
 /// The lock goes with the open file; the process's id is in it for people only.

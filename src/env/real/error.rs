@@ -30,3 +30,11 @@ pub(super) fn at<'a>(verb: &'a str, path: &'a Path) -> impl FnOnce(io::Error) ->
 pub(super) fn context(what: String, source: io::Error) -> io::Error {
     io::Error::new(source.kind(), Failed { what, source })
 }
+
+/// "No room" is said of writes only, which may be tried again.
+pub(super) fn flush_failed(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => io::Error::other(error),
+        _ => error,
+    }
+}

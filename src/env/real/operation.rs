@@ -8,6 +8,7 @@
 //! Appends to one file take turns: each learns the file's end when its turn comes, so that a failed or dropped one
 //! leaves no gap before the next.
 
+use super::error::flush_failed;
 use super::limits::{BUFFERS_PER_CALL_MAX, BYTES_PER_CALL_MAX};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -180,6 +181,15 @@ impl Operation {
         matches!(self.work, Work::Write { flush: true, .. })
     }
 
+    /// The last step was a flush.
+    fn is_at_flush(&self) -> bool {
+        match &self.work {
+            Work::Flush { .. } => true,
+            Work::Write { source, flush, .. } => *flush && source.is_empty(),
+            _ => false,
+        }
+    }
+
     /// Nobody waits for it any more; before it has started it may as well not happen.
     fn is_abandoned(&self) -> bool {
         match &self.work {
@@ -194,6 +204,7 @@ impl Operation {
         let count = match answer {
             Ok(count) => count,
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => return None,
+            Err(error) if self.is_at_flush() => return Some(Err(flush_failed(error))),
             Err(error) => return Some(Err(error)),
         };
         match &mut self.work {

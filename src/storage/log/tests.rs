@@ -3,6 +3,7 @@ use crate::testing::*;
 use crate::{Location, OwnedRecord};
 use env::sim::{Dice, DiskState, Failing, Latency, single, single_crashing, single_with, stream};
 use parking_lot::Mutex;
+use std::time::Duration;
 
 fn disk(seed: u64) -> Arc<DiskState> {
     DiskState::new(seed, "log")
@@ -298,6 +299,69 @@ fn random_record(dice: &mut Dice) -> OwnedRecord {
     let key = format!("key{}", dice.below(50)).into_bytes().into();
     let len_max = if dice.percent(5) { 5000 } else { 300 };
     random_put(dice, key, len_max, None)
+}
+
+fn bytes_on(disk: &DiskState) -> u64 {
+    disk.files().iter().map(|(_, len)| len).sum()
+}
+
+/// A disk that fills up while a write is under way: the write waits, and what is there can be read.
+#[test]
+fn a_write_waits_for_room_and_loses_nothing() {
+    for seed in 0..8 {
+        let disk = disk(seed);
+        let room = disk.clone();
+        single_with(disk.clone(), seed, |env| async move {
+            let (mut log, _) = open(&env).await;
+            let first = append_some(&mut log, 3);
+            flush(&mut log).await;
+            // Some of the frames fit, or the next segment's header, or nothing.
+            let capacity = bytes_on(&room) + seed * 400;
+            room.faults(|faults| faults.capacity = Some(capacity));
+            let more = append_some(&mut log, 30);
+            let job = log.take_unwritten().expect("queued");
+            let mut writing = env.spawn("write", job.run(true));
+            let early = env.timeout(Duration::from_secs(5), &mut writing).await;
+            assert!(early.is_err() && log.is_out_of_space(), "seed {seed}: it waits");
+            let read = log.read_chunk(Position::ZERO, 1).await.expect("reads");
+            assert_eq!(read.bytes, first[0].bytes);
+            room.faults(|faults| faults.capacity = None);
+            log.finish_write(writing.await.expect("runs").expect("there is room"));
+            assert!(!log.is_out_of_space());
+            assert_eq!(log.durable(), log.head().mark);
+            let read = all_frames(&log).await.expect("reads");
+            assert_eq!(bytes_of(&read), bytes_of(&[first, more].concat()));
+        });
+        disk.power_loss(seed);
+        single_with(disk, seed, |env| async move {
+            let (log, recovery) = open(&env).await;
+            assert_eq!((recovery.torn_bytes, all_frames(&log).await.expect("reads").len()), (0, 33));
+        });
+    }
+}
+
+#[test]
+fn a_write_that_waits_for_room_ends_when_the_log_is_given_up() {
+    let disk = disk(9);
+    let room = disk.clone();
+    single_with(disk.clone(), 9, |env| async move {
+        let (mut log, _) = open(&env).await;
+        append_some(&mut log, 3);
+        flush(&mut log).await;
+        let capacity = bytes_on(&room);
+        room.faults(|faults| faults.capacity = Some(capacity));
+        append_some(&mut log, 30);
+        let job = log.take_unwritten().expect("queued");
+        let writing = env.spawn("write", job.run(true));
+        env.sleep(Duration::from_secs(1)).await;
+        log.give_up();
+        assert!(matches!(writing.await.expect("runs"), Err(StorageError::Fenced)));
+    });
+    disk.faults(|faults| faults.capacity = None);
+    single_with(disk, 9, |env| async move {
+        let (log, _) = open(&env).await;
+        assert!(all_frames(&log).await.expect("reads").len() >= 3);
+    });
 }
 
 /// The log holds a prefix of what was appended, and at least the first `least` frames; returns how many.

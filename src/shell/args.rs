@@ -46,6 +46,7 @@ pub enum Command {
     Import(Import),
     Export(Export),
     Status(Status),
+    Size(Size),
     #[command(subcommand)]
     Bench(Bench),
     HandOver(HandOver),
@@ -489,6 +490,44 @@ pub struct Status {
     pub output: Output,
     #[command(flatten)]
     pub connection: Connection,
+}
+
+/// Say what a table will take of memory and disk
+///
+/// Asks no cluster. The formula is printed with the answer.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  steadfast size --keys 1000000000 --value-bytes 100\n  \
+    steadfast size --keys 50000000 --key-bytes 24 --value-bytes 1000 --factor 2 --dead-share 0.3 --json")]
+pub struct Size {
+    /// Number of records
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u64>::new().range(1..=1_000_000_000_000))]
+    pub keys: u64,
+    /// Length of a key
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = RangedU64ValueParser::<u64>::new().range(1..=storage::limits::KEY_BYTES_MAX as u64))]
+    pub key_bytes: u64,
+    /// Length of a value, as it is stored
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u64>::new().range(0..=1 << 29))]
+    pub value_bytes: u64,
+    /// Replicas of each region
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=3))]
+    pub factor: u8,
+    /// Part of the log that may be dead before it is compacted
+    #[arg(long, value_name = "PART", default_value_t = 0.5)]
+    pub dead_share: f64,
+    /// Records written by one request
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = RangedU64ValueParser::<u64>::new().range(1..=65_536))]
+    pub batch: u64,
+    /// Region servers
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = RangedU64ValueParser::<u64>::new().range(1..=100_000))]
+    pub servers: u64,
+    /// Regions, if not as many as are recommended
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u64>::new().range(1..=16_384))]
+    pub regions: Option<u64>,
+    /// Keys are spread by a hash of each
+    #[arg(long, value_enum)]
+    pub salt: Option<SaltName>,
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Measure a cluster

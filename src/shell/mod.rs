@@ -8,6 +8,7 @@
 //! function; that finds the cluster ([`cluster::connect`]), asks, and prints ([`output`]) or fails ([`failure::Failure`]).
 //!
 //! - [`data`]: one record; [`admin`]: tables and the cluster; [`import`] and [`export`]: many records.
+//! - [`size`]: what a table will take, asking nobody.
 //! - [`role`]: one node, from flags or a file ([`config`]); [`dev`]: all nodes.
 
 mod admin;
@@ -27,6 +28,7 @@ mod output;
 mod progress;
 mod records;
 mod role;
+mod size;
 mod suggest;
 
 use args::{Arguments, Command};
@@ -64,6 +66,7 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Server(command) => role::run_server(command, log).await,
         Command::Master(command) => role::run_master(command, log).await,
         Command::CheckConfig(command) => role::check_config(&command),
+        Command::Size(command) => size::run(&command),
         command => {
             logging::start(log.as_deref().unwrap_or("warn"))?;
             let env = env::real::open_diskless("client".into());
@@ -88,7 +91,7 @@ async fn ask(env: &Env, command: &Command) -> Result<(), Failure> {
         Command::Import(command) => import::run(env, command).await,
         Command::Bench(command) => bench::run(env, command).await,
         Command::Export(command) => export::run(env, command).await,
-        Command::Dev(_) | Command::Server(_) | Command::Master(_) | Command::CheckConfig(_) => {
+        Command::Dev(_) | Command::Server(_) | Command::Master(_) | Command::CheckConfig(_) | Command::Size(_) => {
             unreachable!("started by run")
         }
     }

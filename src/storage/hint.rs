@@ -44,7 +44,7 @@ use std::sync::Arc;
 const MAGIC: &[u8; 8] = b"STEADHNT";
 const FORMAT: u32 = 2;
 pub(crate) const HINT_HEADER_LEN: usize = 152;
-const ENTRY_LEN: usize = 32;
+pub const ENTRY_LEN: usize = 32;
 const EXTRA_HEADER_LEN: usize = 8;
 const FLAG_EXPIRES: u8 = 1;
 

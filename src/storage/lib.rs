@@ -42,9 +42,10 @@ pub use files::FileCache;
 pub use frame::{
     FRAME_HEADER_LEN, Frame, FrameError, FrameHeader, FrameRecord, FrameRecords, Position, SplitFrames, split_frames,
 };
+pub use hint::ENTRY_LEN as HINT_ENTRY_LEN;
 pub use ids::{Epoch, Mark, RegionId, SegmentId, Seqno};
 pub use log::{Chunk, ChunkJob, Log, LogOptions, LogStats, Piece, Recovery, SealJob, Sealed, Taken, destroy};
-pub use record::{Location, OwnedRecord, Record};
+pub use record::{Location, OwnedRecord, RECORD_HEADER_LEN, Record};
 pub use seed::Identity;
 pub use store::{
     Entry, Lookup, Mover, Planner, ReadJob, ScanCursor, ScanJob, ScanPage, Scanned, Seen, SessionTable, SettleJob,

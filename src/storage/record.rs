@@ -21,7 +21,7 @@ use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::seed::Seeds;
 use bytes::Bytes;
 
-pub(crate) const RECORD_HEADER_LEN: usize = 12;
+pub const RECORD_HEADER_LEN: usize = 12;
 /// The shortest record: a tombstone of a one-byte key.
 pub(crate) const RECORD_LEN_MIN: usize = RECORD_HEADER_LEN + 1;
 const EXPIRY_LEN: usize = 8;

@@ -136,7 +136,7 @@ fn compressed_values_take_less_and_come_back(cluster: &Cluster, folder: &Path) {
     assert!(taken < long.len() as u64, "{taken} bytes for nine replicas of {} bytes", long.len());
 }
 
-fn bytes_below(folder: &Path) -> u64 {
+pub fn bytes_below(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     let of = |entry: std::fs::DirEntry| match entry.metadata() {
         Ok(found) if found.is_dir() => bytes_below(&entry.path()),

@@ -5,4 +5,5 @@
 mod cluster;
 mod harness;
 mod kill;
+mod size;
 mod usage;

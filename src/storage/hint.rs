@@ -276,9 +276,18 @@ impl Hint {
     }
 
     pub(crate) async fn store(&self, disk: &dyn Disk, dir: &str, identity: &Identity) -> Result<(), StorageError> {
+        state::replace(disk, dir, &hint_path(dir, self.header.end.segment), self.encode(identity)).await
+    }
+
+    /// Makes a file of it, flushed.
+    pub(crate) async fn write(&self, disk: &dyn Disk, path: &str, identity: &Identity) -> Result<(), StorageError> {
+        state::write(disk, path, self.encode(identity)).await
+    }
+
+    fn encode(&self, identity: &Identity) -> Bytes {
         let mut bytes = self.header.encode(identity);
         bytes.extend_from_slice(&self.body);
-        state::replace(disk, dir, &hint_path(dir, self.header.end.segment), bytes.into()).await
+        bytes.into()
     }
 
     fn seqno(&self, delta: u32) -> Seqno {

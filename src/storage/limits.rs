@@ -39,7 +39,7 @@ pub const COMPACT_RECORDS_MAX: u64 = 16 << 20;
 /// Records before a run that are looked at for what its tombstones may hide; with more, tombstones are kept.
 pub const COMPACT_OLDER_RECORDS_MAX: u64 = 32 << 20;
 /// Records that are asked about, or moved, in one go while an index is compacted for.
-pub const COMPACT_STEP_RECORDS: usize = 2048;
+pub const COMPACT_STEP_RECORDS: usize = 512;
 /// Segments compacted at once.
 pub const COMPACT_SEGMENTS_MAX: usize = 64;
 /// Records moved from pending into the index by one settling.

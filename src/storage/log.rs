@@ -768,7 +768,7 @@ impl Log {
             self.fence_on_error(forgotten).await?;
         }
         self.committed = self.committed.min(to.mark.seqno);
-        self.incoming = None;
+        self.forget_incoming().await;
         self.cut_memory(to);
         if to.mark.seqno < self.written.mark.seqno {
             let cut = self.cut_files(to).await;
@@ -871,6 +871,7 @@ impl Log {
             }
         }
         self.remove_retired().await?;
+        self.forget_incoming().await;
         self.note.as_mut().expect("no job is outstanding").settle().await;
         let disk = self.shared.env.disk().as_ref();
         state::store_clean(disk, &self.shared.dir, &self.shared.identity, self.head).await

@@ -270,15 +270,20 @@ pub(crate) async fn read_whole(disk: &dyn Disk, path: &str) -> Result<Option<Vec
 /// held before.
 pub(crate) async fn replace(disk: &dyn Disk, dir: &str, path: &str, bytes: Bytes) -> Result<(), StorageError> {
     let temp = format!("{path}{TEMP_SUFFIX}");
+    write(disk, &temp, bytes).await?;
+    disk.rename(&temp, path).await.map_err(|error| StorageError::io("rename", path, error))?;
+    sync_dir(disk, dir).await
+}
+
+/// Makes `path` a file with those bytes, flushed; its name may be lost.
+pub(crate) async fn write(disk: &dyn Disk, path: &str, bytes: Bytes) -> Result<(), StorageError> {
     let written = async {
-        let file = disk.open(&temp, OpenMode::Create).await?;
+        let file = disk.open(path, OpenMode::Create).await?;
         file.truncate(0).await?;
         file.write_at(vec![bytes], 0).await?;
         file.sync_data().await
     };
-    written.await.map_err(|error| StorageError::io("write", &temp, error))?;
-    disk.rename(&temp, path).await.map_err(|error| StorageError::io("rename", path, error))?;
-    sync_dir(disk, dir).await
+    written.await.map_err(|error| StorageError::io("write", path, error))
 }
 
 pub(crate) async fn sync_dir(disk: &dyn Disk, dir: &str) -> Result<(), StorageError> {

@@ -1,7 +1,8 @@
 //! Writing a run's needed records to a new file, away from the log that goes on.
 //!
-//! The file has a temporary name, its own to the job: nothing takes it for a segment until [`crate::Log::switch`] gives it
-//! the name of one. A job, or its output, may be dropped at any time; what it leaves is removed when the log is next opened.
+//! The file and its hint have temporary names, their own to the job: nothing takes them for a segment and its hint until
+//! [`crate::Log::switch`] gives them those names. A job, or its output, may be dropped at any time; what it leaves is removed
+//! when the log is next opened.
 
 use crate::compaction::{Bitmap, Plan, is_plan};
 use crate::error::StorageError;
@@ -12,7 +13,7 @@ use crate::limits::{COMPACT_FRAME_BYTES, COMPACT_RECORDS_MAX, SCAN_BLOCK_BYTES};
 use crate::log::{Pin, Segment, Shared};
 use crate::record::Record;
 use crate::seed::Seeds;
-use crate::segment::{Next, SegmentReader, segment_path};
+use crate::segment::{Next, SegmentReader, hint_path, segment_path};
 use crate::span::{SPAN_HEADER_LEN, Span};
 use crate::state::{self, TEMP_SUFFIX};
 use env::{Env, File, Instant, OpenMode};
@@ -78,6 +79,8 @@ pub struct Output {
     pub(crate) span: Span,
     pub(crate) path: String,
     pub(crate) hint: Hint,
+    /// Where the hint is written.
+    pub(crate) hint_path: String,
     records: u64,
     kept: Bitmap,
 }
@@ -98,18 +101,25 @@ impl Output {
         }
     }
 
+    /// The segment that it becomes.
+    pub fn segment(&self) -> SegmentId {
+        self.span.segment
+    }
+
+    /// Of the segment's frames.
+    pub fn checksum(&self) -> u64 {
+        self.span.checksum
+    }
+
     /// Whether it joins segments, or frees more than a sixteenth of one.
     pub fn is_worth_it(&self) -> bool {
         let before = self.bytes_before();
         self.run.inputs.len() > 1 || before.saturating_sub(self.span.len) > before / 16
     }
 
-    /// Removes the file, which is not wanted after all. Without this it stays until the log is next opened.
+    /// Removes the files, which are not wanted after all. Without this they stay until the log is next opened.
     pub async fn discard(self) {
-        let removed = state::remove_if_present(self.shared.env.disk().as_ref(), &self.path).await;
-        if let Err(error) = removed {
-            tracing::debug!(%error, "the output of a compaction stays until the log is next opened");
-        }
+        remove(&self.shared, [&self.path, &self.hint_path]).await;
     }
 
     fn bytes_before(&self) -> u64 {
@@ -122,6 +132,14 @@ impl std::fmt::Debug for Output {
         let (first, last, kept) = (self.run.first().id(), self.run.last().id(), self.kept.count());
         let (before, after) = (self.bytes_before(), self.span.len);
         write!(f, "segments {first} to {last}: {kept} of {} records, {before} to {after} bytes", self.records)
+    }
+}
+
+async fn remove(shared: &Shared, paths: [&str; 2]) {
+    for path in paths {
+        if let Err(error) = state::remove_if_present(shared.env.disk().as_ref(), path).await {
+            tracing::debug!(%error, "a part of a compaction's output stays until the log is next opened");
+        }
     }
 }
 
@@ -138,16 +156,18 @@ impl CompactJob {
     pub async fn run(self) -> Result<Output, StorageError> {
         let segment = self.run.output();
         let own = self.shared.env.random();
-        let path = format!("{}.{own:016x}{TEMP_SUFFIX}", segment_path(&self.shared.dir, segment));
-        let disk = self.shared.env.disk().clone();
-        let result = self.write(segment, path.clone()).await;
+        let own = |path: String| format!("{path}.{own:016x}{TEMP_SUFFIX}");
+        let path = own(segment_path(&self.shared.dir, segment));
+        let hint_path = own(hint_path(&self.shared.dir, segment));
+        let shared = self.shared.clone();
+        let result = self.write(segment, path.clone(), hint_path.clone()).await;
         if result.is_err() {
-            let _ = state::remove_if_present(disk.as_ref(), &path).await;
+            remove(&shared, [&path, &hint_path]).await;
         }
         result
     }
 
-    async fn write(self, segment: SegmentId, path: String) -> Result<Output, StorageError> {
+    async fn write(self, segment: SegmentId, path: String, hint_path: String) -> Result<Output, StorageError> {
         let disk = self.shared.env.disk().clone();
         let file = disk.open(&path, OpenMode::CreateNew).await;
         let file = file.map_err(|error| StorageError::io("create", &path, error))?;
@@ -155,14 +175,14 @@ impl CompactJob {
         for input in &self.run.inputs {
             self.read(input, &mut writer).await?;
         }
-        let output = writer.finish(&self.run).await?;
+        let output = writer.finish(&self.run, hint_path).await?;
         if let Keep::Listed(plan) = &self.keep
             && output.plan() != *plan
         {
             let what = format!("compaction gives {} bytes that are not those of the plan", output.span.len);
             return Err(StorageError::corrupt(&segment_path(&self.shared.dir, segment), 0, what));
         }
-        output.hint.store(disk.as_ref(), &self.shared.dir, &self.shared.identity).await?;
+        output.hint.write(disk.as_ref(), &output.hint_path, &self.shared.identity).await?;
         Ok(output)
     }
 
@@ -294,7 +314,7 @@ impl Writer {
         Ok(())
     }
 
-    async fn finish(mut self, run: &Run) -> Result<Output, StorageError> {
+    async fn finish(mut self, run: &Run, hint_path: String) -> Result<Output, StorageError> {
         if !self.frame.is_empty() {
             self.end_frame();
         }
@@ -318,6 +338,7 @@ impl Writer {
             span,
             path: self.path,
             hint: self.hint.finish(end),
+            hint_path,
             records: self.records,
             kept: self.kept,
         })

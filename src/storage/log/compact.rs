@@ -76,6 +76,11 @@ impl Log {
         !self.ordered.is_empty()
     }
 
+    /// How many of them.
+    pub fn ordered_len(&self) -> usize {
+        self.ordered.len()
+    }
+
     /// The segments from `first` to `last`, if both are part of the log.
     pub(crate) fn run(&self, first: SegmentId, last: SegmentId) -> Option<Run> {
         let both = self.segments.contains_key(&first) && self.segments.contains_key(&last);
@@ -112,9 +117,10 @@ impl Log {
 
     /// Makes the output a segment.
     async fn name(&self, output: &Output) -> Result<(), StorageError> {
-        let (disk, path) = (self.shared.env.disk(), segment_path(&self.shared.dir, output.span.segment));
-        let renamed = disk.rename(&output.path, &path).await;
-        renamed.map_err(|error| StorageError::io("rename", &path, error))?;
+        let (disk, dir, segment) = (self.shared.env.disk(), &self.shared.dir, output.span.segment);
+        for (from, to) in [(&output.hint_path, hint_path(dir, segment)), (&output.path, segment_path(dir, segment))] {
+            disk.rename(from, &to).await.map_err(|error| StorageError::io("rename", &to, error))?;
+        }
         let synced = state::sync_dir(disk.as_ref(), &self.shared.dir).await;
         self.fence_on_error(synced).await
     }
@@ -128,13 +134,17 @@ impl Log {
         }
     }
 
-    /// Removes the segments that were replaced, once nobody reads them. True when none is left.
+    /// Removes the segments that were replaced, once nobody reads them. True when none is left. On a full disk it may be
+    /// tried again.
     pub async fn remove_retired(&mut self) -> Result<bool, StorageError> {
         match self.shared.retired() {
             None => Ok(true),
             Some(retired) if retired.before.strong_count() > 0 => Ok(false),
             Some(_) => {
                 let removed = self.remove_retired_now().await;
+                if let Err(error @ StorageError::Full { .. }) = removed {
+                    return Err(error);
+                }
                 self.fence_on_error(removed).await.map(|()| true)
             }
         }

@@ -92,6 +92,7 @@ impl Log {
             if let Some((differing, _)) = ours.find(|(ours, theirs)| ours.id() != **theirs) {
                 return Ok(Taken::Differs(self.find(differing.base).await?.expect("the end of the one before")));
             }
+            self.forget_incoming().await;
             self.incoming = Some(Incoming::begin(&self.shared, piece.segment).await?);
         }
         let fits = |incoming: &&mut Incoming| incoming.segment == piece.segment && incoming.written == piece.offset;
@@ -103,8 +104,19 @@ impl Log {
             return Ok(Taken::Part);
         }
         let incoming = self.incoming.take().expect("checked above");
-        self.adopt(incoming).await?;
-        Ok(Taken::Segment)
+        let path = incoming.path.clone();
+        let adopted = self.adopt(incoming).await;
+        if adopted.is_err() {
+            let _ = state::remove_if_present(self.shared.env.disk().as_ref(), &path).await;
+        }
+        adopted.map(|()| Taken::Segment)
+    }
+
+    /// Pieces that came so far are not wanted any more.
+    pub(super) async fn forget_incoming(&mut self) {
+        let Some(incoming) = self.incoming.take() else { return };
+        // Else it stays until the log is next opened.
+        let _ = state::remove_if_present(self.shared.env.disk().as_ref(), &incoming.path).await;
     }
 
     /// Makes the segment that was received a part of the log.

@@ -21,20 +21,25 @@ use crate::store::Store;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes of the records in the index, by segment.
+/// Bytes of the records in the index, by segment and in all.
 #[derive(Default)]
-pub(crate) struct LiveBytes(BTreeMap<SegmentId, u64>);
+pub(crate) struct LiveBytes {
+    by_segment: BTreeMap<SegmentId, u64>,
+    total: u64,
+}
 
 impl LiveBytes {
     pub(crate) fn add(&mut self, location: Location) {
-        *self.0.entry(location.segment).or_default() += location.len as u64;
+        *self.by_segment.entry(location.segment).or_default() += location.len as u64;
+        self.total += location.len as u64;
     }
 
     fn remove(&mut self, location: Location) {
-        let bytes = self.0.get_mut(&location.segment).expect("counted when it was added");
+        let bytes = self.by_segment.get_mut(&location.segment).expect("counted when it was added");
         *bytes -= location.len as u64;
+        self.total -= location.len as u64;
         if *bytes == 0 {
-            self.0.remove(&location.segment);
+            self.by_segment.remove(&location.segment);
         }
     }
 
@@ -48,7 +53,7 @@ impl LiveBytes {
     }
 
     fn of(&self, segment: SegmentId) -> u64 {
-        self.0.get(&segment).copied().unwrap_or(0)
+        self.by_segment.get(&segment).copied().unwrap_or(0)
     }
 }
 
@@ -238,8 +243,7 @@ fn is_last_before(end: u64, hint: &Hint, at: usize) -> bool {
 impl Store {
     /// What the log takes and what is live of it.
     pub fn space(&self, log: &Log) -> Space {
-        let live: u64 = self.live.0.values().sum();
-        Space { total_bytes: log.stats().bytes, live_bytes: live + self.pending_bytes() as u64 }
+        Space { total_bytes: log.stats().bytes, live_bytes: self.live.total + self.pending_bytes() as u64 }
     }
 
     /// The log's sealed segments, for [`policy::choose`].

@@ -396,6 +396,11 @@ impl Store {
         self.doubtful
     }
 
+    /// A settling is outstanding.
+    pub fn is_settling(&self) -> bool {
+        self.settling.is_some()
+    }
+
     pub fn sessions(&self) -> &SessionTable {
         &self.sessions
     }

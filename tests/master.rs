@@ -308,7 +308,7 @@ fn placement_fills_a_region_up_and_tells_servers_what_they_hold() {
         assert_eq!(dropped.in_sync.len(), 2);
         let former = |server: ServerId| {
             let (region, epoch, durable) = (before.region, before.epoch, Seqno(1));
-            let replica = ReplicaReport { region, epoch, state: ReplicaState::Former, durable };
+            let replica = ReplicaReport { epoch, durable, ..ReplicaReport::idle(region) };
             if server == lost { vec![replica] } else { Vec::new() }
         };
         let refused = Change::AddLearner { server: lost };

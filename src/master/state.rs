@@ -449,6 +449,9 @@ fn check_spec(spec: &TableSpec) -> Result<(), Error> {
         let message = format!("min_in_sync {} is not 1 to the factor, {}", spec.min_in_sync, spec.factor);
         return Err(Error::invalid(message));
     }
+    if !spec.dead_share.is_valid() {
+        return Err(Error::invalid(format!("dead_share {} is not 0.05 to 0.95", spec.dead_share)));
+    }
     Ok(())
 }
 

@@ -6,8 +6,8 @@
 use crate::node::identity::Holdings;
 use crate::node::masters::MasterGroup;
 use crate::node::routes::{PeerBook, Routes};
-use crate::protocol::{Assignment, ControlRequest, ControlResponse, ReplicaReport, ReplicaState, Report, ServerLoad};
-use crate::region::{Epoch, RegionId, RegionInfo, Seqno};
+use crate::protocol::{Assignment, ControlRequest, ControlResponse, ReplicaReport, Report, ServerLoad};
+use crate::region::{RegionId, RegionInfo};
 use crate::replication::{Context, Replica};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,22 +44,17 @@ impl Agent {
         let replicas = self.routes.all();
         let mut reports: Vec<ReplicaReport> = replicas.iter().map(Replica::report).collect();
         let idle = self.holdings.iter().filter(|region| self.routes.get(*region).is_none());
-        reports.extend(idle.map(|region| ReplicaReport {
-            region,
-            epoch: Epoch(0),
-            state: ReplicaState::Former,
-            durable: Seqno(0),
-        }));
+        reports.extend(idle.map(ReplicaReport::idle));
         Report {
             server: self.context.me,
             incarnation: self.incarnation,
             known: self.known,
+            load: self.load(&replicas, &reports).await,
             replicas: reports,
-            load: self.load(&replicas).await,
         }
     }
 
-    async fn load(&self, replicas: &[Replica]) -> ServerLoad {
+    async fn load(&self, replicas: &[Replica], reports: &[ReplicaReport]) -> ServerLoad {
         let disk = self.context.env.disk();
         let free_bytes = disk.free_bytes().await.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot tell how much disk is free");
@@ -69,8 +64,12 @@ impl Agent {
         let mut load = ServerLoad { io_backend: disk.backend().to_owned(), free_bytes, ..ServerLoad::default() };
         for size in replicas.iter().map(Replica::size) {
             load.keys += size.keys;
-            load.log_bytes += size.log_bytes;
             load.index_bytes += size.index_bytes;
+        }
+        for space in reports.iter().map(|report| report.space) {
+            load.log_bytes += space.log_bytes;
+            load.compactions += space.compactions;
+            load.compacting += space.compacting as u64;
         }
         load
     }

@@ -13,7 +13,7 @@ use crate::protocol::{
     Welcome,
 };
 use crate::region::ServerId;
-use crate::replication::limits::INDEX_BUILDS_MAX;
+use crate::replication::limits::{COMPACT_BYTES_PER_SECOND, COMPACTIONS_MAX, INDEX_BUILDS_MAX};
 use crate::replication::{Context, LeaseBook, PeerMessage, Replica, Timing};
 use bytes::Bytes;
 use env::{BoxFuture, Env, Listener, Task, watch};
@@ -37,6 +37,8 @@ pub struct ServerOptions {
     pub segment_bytes: u64,
     /// Writes are refused when less than this is free on the disk.
     pub reserve_bytes: u64,
+    /// What compactions may read and write in a second.
+    pub compact_bytes_per_second: u64,
 }
 
 impl ServerOptions {
@@ -50,6 +52,7 @@ impl ServerOptions {
             report_every: Duration::from_millis(300),
             segment_bytes: storage::limits::SEGMENT_BYTES_DEFAULT,
             reserve_bytes: 64 << 20,
+            compact_bytes_per_second: COMPACT_BYTES_PER_SECOND,
         }
     }
 }
@@ -288,6 +291,8 @@ impl Join {
             masters: Arc::new(self.state.masters.clone()),
             disk_full: AtomicBool::new(false),
             index_builds: Arc::new(Semaphore::new(INDEX_BUILDS_MAX)),
+            compactions: Arc::new(Semaphore::new(COMPACTIONS_MAX)),
+            compact_bytes_per_second: self.options.compact_bytes_per_second,
         })
     }
 }

@@ -264,6 +264,10 @@ pub struct ServerLoad {
     pub log_bytes: u64,
     pub index_bytes: u64,
     pub free_bytes: u64,
+    /// Carried out since the server started.
+    pub compactions: u64,
+    /// Regions that are being compacted here.
+    pub compacting: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -275,6 +279,27 @@ pub struct TableStatus {
     pub under_replicated: u64,
     /// Regions without a primary that reports to serve.
     pub unavailable: u64,
+    /// As their primaries say; the others are not here.
+    pub spaces: Vec<(RegionId, Space)>,
+}
+
+/// What a region takes on a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Space {
+    pub log_bytes: u64,
+    /// Of the records that are needed. Known to a primary that serves.
+    pub live_bytes: Option<u64>,
+    /// Carried out since the replica started.
+    pub compactions: u64,
+    /// One is under way.
+    pub compacting: bool,
+}
+
+impl Space {
+    /// What compaction may free.
+    pub fn dead_bytes(&self) -> u64 {
+        self.live_bytes.map_or(0, |live| self.log_bytes.saturating_sub(live))
+    }
 }
 
 /// What a region server asks of the master group.
@@ -305,6 +330,15 @@ pub struct ReplicaReport {
     pub state: ReplicaState,
     /// The last record that it has durably.
     pub durable: crate::region::Seqno,
+    pub space: Space,
+}
+
+impl ReplicaReport {
+    /// Of a replica that nothing is known of.
+    pub fn idle(region: RegionId) -> ReplicaReport {
+        let (state, space) = (ReplicaState::Former, Space::default());
+        ReplicaReport { region, epoch: Epoch(0), state, durable: crate::region::Seqno(0), space }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@
 use crate::region::{Epoch, RegionConfig, RegionId, ServerId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use storage::{Mark, Seqno};
+use storage::{Mark, Piece, Seqno};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PeerMessage {
@@ -45,6 +45,11 @@ pub enum PeerBody {
     Released,
     /// Follower: a frame did not extend my log, or I lost the stream: probe me again.
     Lost { stream: u64 },
+    /// Primary: instead of frames that were compacted, a piece of the segment in their place; the next comes once this one
+    /// is taken.
+    Piece { stream: u64, piece: Piece, bytes: Bytes, committed: Seqno },
+    /// Follower: I have the last piece.
+    Taken { stream: u64 },
 }
 
 /// For logs: bytes are counted, not shown.
@@ -64,6 +69,12 @@ impl std::fmt::Display for PeerBody {
             PeerBody::Stale => write!(f, "stale"),
             PeerBody::Released => write!(f, "released"),
             PeerBody::Lost { stream } => write!(f, "lost stream {stream:x}"),
+            PeerBody::Piece { stream, piece, bytes, committed } => {
+                let (Piece { segment, offset, len, .. }, bytes) = (piece, bytes.len());
+                write!(f, "{bytes} bytes from {offset} on of {len} of segment {segment}, ")?;
+                write!(f, "committed {committed}, stream {stream:x}")
+            }
+            PeerBody::Taken { stream } => write!(f, "taken, stream {stream:x}"),
         }
     }
 }

@@ -11,4 +11,4 @@ pub mod table;
 pub use config::{Change, Illegal, RegionConfig, ServerId};
 pub use key::{KeyRange, Salt, even_splits};
 pub use storage::{Compression, Epoch, RegionId, Seqno};
-pub use table::{Durability, RegionInfo, TableId, TableName, TableSpec};
+pub use table::{DeadShare, Durability, RegionInfo, TableId, TableName, TableSpec};

@@ -49,6 +49,50 @@ pub enum Durability {
     Buffered,
 }
 
+/// Which part of some segments must be dead for them to be compacted. Less keeps the log shorter and writes more: what is
+/// rewritten for each byte freed is (1 − share) / share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadShare {
+    percent: u8,
+}
+
+impl DeadShare {
+    pub const DEFAULT: DeadShare = DeadShare { percent: 50 };
+    const PERCENT_MIN: u8 = 5;
+    const PERCENT_MAX: u8 = 95;
+
+    /// Between 0 and 1.
+    pub fn share(self) -> f64 {
+        f64::from(self.percent) / 100.0
+    }
+
+    /// One that was not parsed but received may be anything.
+    pub fn is_valid(self) -> bool {
+        (DeadShare::PERCENT_MIN..=DeadShare::PERCENT_MAX).contains(&self.percent)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no share of dead bytes: write 0.05 to 0.95, in hundredths")]
+pub struct BadDeadShare(pub String);
+
+impl std::str::FromStr for DeadShare {
+    type Err = BadDeadShare;
+
+    fn from_str(text: &str) -> Result<DeadShare, BadDeadShare> {
+        let share = text.parse::<f64>().ok().map(|share| share * 100.0);
+        let whole = share.filter(|percent| (percent - percent.round()).abs() < 1e-6 && (0.0..=100.0).contains(percent));
+        let share = whole.map(|percent| DeadShare { percent: percent.round() as u8 });
+        share.filter(|share| share.is_valid()).ok_or_else(|| BadDeadShare(text.to_owned()))
+    }
+}
+
+impl std::fmt::Display for DeadShare {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.share())
+    }
+}
+
 /// What a user chose for a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableSpec {
@@ -60,6 +104,7 @@ pub struct TableSpec {
     pub salt: Option<Salt>,
     /// How values are stored that get shorter by it.
     pub compression: Compression,
+    pub dead_share: DeadShare,
 }
 
 impl TableSpec {
@@ -71,6 +116,7 @@ impl TableSpec {
             durability: Durability::Synced,
             salt: None,
             compression: Compression::None,
+            dead_share: DeadShare::DEFAULT,
         }
     }
 
@@ -92,6 +138,19 @@ pub struct RegionInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_are_checked() {
+        for good in ["0.5", "0.05", "0.95", "0.29", ".3"] {
+            let share: DeadShare = good.parse().expect(good);
+            assert_eq!((share.to_string().parse(), share.is_valid()), (Ok(share), true));
+        }
+        assert_eq!("0.50".parse(), Ok(DeadShare::DEFAULT));
+        for bad in ["", "0", "1", "0.04", "0.96", "50", "0.555", "-0.5", "NaN", "half", "1e9"] {
+            assert!(bad.parse::<DeadShare>().is_err(), "{bad}");
+        }
+        assert!(!DeadShare { percent: 100 }.is_valid());
+    }
 
     #[test]
     fn table_names_are_checked() {

@@ -6,7 +6,7 @@
 use crate::region::{Epoch, RegionConfig, ServerId};
 use crate::replication::message::PeerBody;
 use bytes::Bytes;
-use storage::{Mark, Seqno};
+use storage::{Mark, Piece, Seqno};
 
 pub struct Backup {
     config: RegionConfig,
@@ -23,10 +23,12 @@ pub enum Action {
     Adopt { config: RegionConfig },
     /// Tell the primary where the log stands, with a new stream from [`Backup::open_stream`].
     Stand { to: ServerId },
-    /// Cut the log after this mark, which is in the tail that was sent.
+    /// Cut the log after this mark, which is in the tail that was sent or, for a learner, before all of that.
     Cut { from: Mark },
     /// Append these frames, then take over the commit point.
     Take { bytes: Bytes, committed: Seqno },
+    /// Take this piece of a compacted segment, once all before it is flushed and compacted as was ordered.
+    TakePiece { stream: u64, piece: Piece, bytes: Bytes, committed: Seqno },
     /// The sender's epoch is over.
     Refuse { to: ServerId },
     /// The primary has given up what it was granted.
@@ -63,6 +65,11 @@ impl Backup {
                     || env::mutants::active("M02") =>
             {
                 Some(Action::Take { bytes, committed })
+            }
+            PeerBody::Piece { stream, piece, bytes, committed }
+                if self.leads(from, epoch) && self.stream() == Some(stream) =>
+            {
+                Some(Action::TakePiece { stream, piece, bytes, committed })
             }
             PeerBody::Released if self.leads(from, epoch) => Some(Action::Released { by: from }),
             _ => None,
@@ -127,6 +134,25 @@ mod tests {
         assert!(matches!(backup.received(A, Epoch(1), frames(5)), Some(Action::Take { .. })));
         backup.open_stream(6);
         assert_eq!(backup.received(A, Epoch(1), frames(5)), None, "the old stream is dead");
+    }
+
+    #[test]
+    fn pieces_are_taken_like_frames() {
+        let mut backup = backup();
+        let piece = Piece { segment: storage::SegmentId(1), offset: 0, len: 9, before: Vec::new() };
+        let message = |stream| PeerBody::Piece {
+            stream,
+            piece: piece.clone(),
+            bytes: Bytes::from_static(b"p"),
+            committed: Seqno(0),
+        };
+        assert_eq!(backup.received(A, Epoch(1), message(0)), None, "no stream was ever opened");
+        backup.open_stream(5);
+        assert_eq!(backup.received(A, Epoch(1), message(5)), None, "not resumed yet");
+        backup.received(A, Epoch(1), PeerBody::Resume { stream: 5, from: Mark::ZERO });
+        assert!(matches!(backup.received(A, Epoch(1), message(5)), Some(Action::TakePiece { stream: 5, .. })));
+        assert_eq!(backup.received(C, Epoch(1), message(5)), None, "it does not lead");
+        assert_eq!(backup.received(A, Epoch(1), message(4)), None, "an old stream");
     }
 
     #[test]

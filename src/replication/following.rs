@@ -6,16 +6,25 @@ use crate::replication::message::PeerBody;
 use crate::replication::probe;
 use crate::replication::replica::{Driver, Role};
 use bytes::Bytes;
-use storage::{Mark, Reject, Seqno, StorageError};
+use storage::{Mark, Piece, Position, Reject, Seqno, StorageError, Taken};
 
 /// What a follower holds beside its log.
 pub(super) struct Following {
     backup: Backup,
+    /// A piece of a compacted segment that cannot be taken yet.
+    waiting: Option<WaitingPiece>,
+}
+
+struct WaitingPiece {
+    stream: u64,
+    piece: Piece,
+    bytes: Bytes,
+    committed: Seqno,
 }
 
 impl Following {
     pub(super) fn new(config: RegionConfig) -> Following {
-        Following { backup: Backup::new(config) }
+        Following { backup: Backup::new(config), waiting: None }
     }
 
     pub(super) fn config(&self) -> &RegionConfig {
@@ -44,6 +53,11 @@ impl Driver {
             Action::Stand { to } => self.stand(to),
             Action::Cut { from: mark } => self.cut(from, mark).await,
             Action::Take { bytes, committed } => self.take(from, bytes, committed),
+            Action::TakePiece { stream, piece, bytes, committed } => {
+                if let Role::Following(following) = &mut self.role {
+                    following.waiting = Some(WaitingPiece { stream, piece, bytes, committed });
+                }
+            }
             Action::Refuse { to } => self.send(to, PeerBody::Stale),
             Action::Released { by } => {
                 let (region, epoch) = (self.region(), self.epoch());
@@ -87,8 +101,12 @@ impl Driver {
     /// False when this log has no frame that ends at `mark`.
     async fn cut_log(&mut self, mark: Mark) -> Result<bool, StorageError> {
         let (region, epoch) = (self.region(), self.epoch());
+        let in_sync = self.info.config.is_in_sync(self.context.me);
         let Some(log) = &mut self.log else { return Ok(false) };
         let Some(position) = log.find(mark).await? else { return Ok(false) };
+        if mark.seqno < log.committed() && !in_sync {
+            return self.rewind(position).await.map(|()| true);
+        }
         probe::cut(region, epoch, mark);
         match mark {
             _ if log.head().mark == mark => {}
@@ -96,6 +114,15 @@ impl Driver {
             _ => log.truncate(position).await?,
         }
         Ok(true)
+    }
+
+    /// Forgets what comes again in another form. Only a learner does: nobody counts on what it holds.
+    async fn rewind(&mut self, to: Position) -> Result<(), StorageError> {
+        let (region, epoch) = (self.region(), self.epoch());
+        self.give_up_compaction();
+        let Some(log) = &mut self.log else { return Ok(()) };
+        probe::rewound(region, epoch, to.mark);
+        log.rewind(to).await
     }
 
     /// Appends frames of the stream; the writer flushes and acknowledges them.
@@ -113,6 +140,70 @@ impl Driver {
         if env::mutants::active("M01") {
             let head = log.head().mark;
             self.acknowledge(head);
+        }
+    }
+
+    /// Takes the piece that waits, if its time has come.
+    pub(super) async fn take_waiting_piece(&mut self) {
+        let Role::Following(following) = &mut self.role else { return };
+        let Some(waiting) = following.waiting.take() else { return };
+        let (stream, primary) = (following.backup.stream(), following.backup.config().primary);
+        let (true, Some(primary)) = (stream == Some(waiting.stream), primary) else { return };
+        match self.take_piece(&waiting).await {
+            Ok(Some(Taken::Part)) => self.send(primary, PeerBody::Taken { stream: waiting.stream }),
+            Ok(Some(Taken::Segment)) => {
+                self.send(primary, PeerBody::Taken { stream: waiting.stream });
+                if let Some(durable) = self.acknowledgeable() {
+                    self.acknowledge(durable);
+                }
+            }
+            Ok(Some(Taken::Differs(to))) => match self.rewind(to).await {
+                Ok(()) => self.lose_stream(primary),
+                Err(error) => self.distrust(&error).await,
+            },
+            Ok(None) => {
+                if let Role::Following(following) = &mut self.role {
+                    following.waiting = Some(waiting);
+                }
+            }
+            Err(error @ StorageError::Invalid { .. }) => {
+                tracing::debug!(region = %self.region(), %error, "follower cannot take a piece of a segment");
+                self.lose_stream(primary);
+            }
+            Err(error) => self.distrust(&error).await,
+        }
+    }
+
+    /// `None`: not yet.
+    async fn take_piece(&mut self, waiting: &WaitingPiece) -> Result<Option<Taken>, StorageError> {
+        if self.info.config.is_in_sync(self.context.me) {
+            let what = "a member of the in-sync set holds all that was compacted".to_owned();
+            return Err(StorageError::Invalid { what });
+        }
+        self.flush_everything().await;
+        let (region, epoch) = (self.region(), self.epoch());
+        let Some(log) = &mut self.log else { return Ok(None) };
+        let committed = waiting.committed.min(log.head().mark.seqno);
+        if committed > log.committed() {
+            log.set_committed(committed);
+            probe::committed(region, epoch, committed);
+        }
+        if log.has_ordered() || log.has_retired() {
+            return Ok(None);
+        }
+        let taken = log.take_piece(waiting.piece.clone(), waiting.bytes.clone()).await?;
+        probe::piece(region, epoch);
+        if taken == Taken::Segment {
+            probe::durable(region, epoch, log.durable());
+        }
+        Ok(Some(taken))
+    }
+
+    /// Says that it is still there while a piece waits.
+    pub(super) fn tick_waiting_piece(&mut self) {
+        let waits = matches!(&self.role, Role::Following(following) if following.waiting.is_some());
+        if let (true, Some(durable)) = (waits, self.acknowledgeable()) {
+            self.acknowledge(durable);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::region::{Change, Epoch, RegionConfig, Seqno, ServerId};
 use crate::replication::following::Following;
 use crate::replication::message::PeerBody;
 use crate::replication::operate::{self, Effect};
-use crate::replication::primary::{Action, LogState, Phase, Primary};
+use crate::replication::primary::{Action, LogState, Phase, Primary, Sent};
 use crate::replication::replica::{Driver, Event, Reply, Role};
 use crate::replication::{limits, probe};
 use bytes::Bytes;
@@ -32,8 +32,8 @@ pub(super) struct Leading {
     gathered_bytes: usize,
     /// The latest wall time that anything here was judged by: an expired record never comes back.
     region_time_ms: u64,
-    /// The epoch at which the store was made.
-    settles_since: Epoch,
+    /// Of the store, or of the one that is being built: what concerns an earlier one is of no use.
+    store_number: u64,
 }
 
 impl Leading {
@@ -48,6 +48,16 @@ impl Leading {
     /// The records by key, of a primary that serves.
     fn store(&mut self) -> &mut Store {
         self.store.as_mut().expect("nothing is read or written before the index is built")
+    }
+
+    /// The store, if its index is built.
+    pub(super) fn built_store(&self) -> Option<&Store> {
+        self.store.as_ref()
+    }
+
+    /// Bytes of the records that are needed, once that is known.
+    pub(super) fn live_bytes(&self, log: &Log) -> Option<u64> {
+        self.store.as_ref().map(|store| store.space(log).live_bytes)
     }
 
     pub(super) fn gathered_bytes(&self) -> usize {
@@ -94,9 +104,10 @@ impl Driver {
         if env::mutants::active("M08") {
             self.drop_uncommitted().await;
         }
-        let Some(log) = &self.log else { return };
-        let building = Store::build(log);
-        let (now, settles_since) = (self.context.now(), config.epoch);
+        if self.log.is_none() {
+            return;
+        }
+        let now = self.context.now();
         let not_before = self.context.leases().free_from(config.region);
         let durable = self.acknowledgeable().expect("the log is open");
         let log = self.log.as_mut().expect("checked above");
@@ -111,21 +122,29 @@ impl Driver {
             gathered: Vec::new(),
             gathered_bytes: 0,
             region_time_ms: 0,
-            settles_since,
+            store_number: 0,
         }));
-        let turns = self.context.index_builds.clone();
-        self.beside("build-index", async move {
-            let _turn = turns.acquire_owned().await;
-            Event::Built { epoch: settles_since, store: Box::new(building.await) }
-        });
+        self.build_index();
         self.claim();
         self.tick_primary().await;
     }
 
-    /// The index of the lead that began at `epoch` is there.
-    pub(super) async fn built(&mut self, epoch: Epoch, store: Result<Store, StorageError>) {
+    /// Makes the store of the log as it is now, beside this task. Until it is there nothing is read or written.
+    pub(super) fn build_index(&mut self) {
+        self.stores_begun += 1;
+        let number = self.stores_begun;
         let (Role::Leading(leading), Some(log)) = (&mut self.role, &self.log) else { return };
-        if leading.settles_since != epoch {
+        (leading.store, leading.store_number) = (None, number);
+        let (building, turns) = (Store::build(log), self.context.index_builds.clone());
+        self.beside("build-index", async move {
+            let _turn = turns.acquire_owned().await;
+            Event::Built { number, store: Box::new(building.await) }
+        });
+    }
+
+    pub(super) async fn built(&mut self, number: u64, store: Result<Store, StorageError>) {
+        let (Role::Leading(leading), Some(log)) = (&mut self.role, &self.log) else { return };
+        if leading.store_number != number {
             return;
         }
         match store {
@@ -158,6 +177,7 @@ impl Driver {
 
     pub(super) fn give_up_lead(&mut self, config: RegionConfig) {
         self.context.leases().disclaim(config.region);
+        self.give_up_compaction();
         if let (Some(heir), true) = (config.primary, config.epoch == self.epoch()) {
             // After a hand-over it may not know yet; otherwise it does.
             self.send(heir, PeerBody::Probe { config: config.clone() });
@@ -298,9 +318,16 @@ impl Driver {
         let committed = log.committed();
         match log.read_chunk(next, limits::CHUNK_BYTES_MAX).await {
             Ok(chunk) => {
-                self.send(to, PeerBody::Frames { stream, bytes: chunk.bytes, committed });
-                let now = self.context.now();
-                self.leading().primary.streamed(to, stream, chunk.end, committed, now, more);
+                let (bytes, is_piece) = (chunk.bytes, chunk.piece.is_some());
+                self.send(
+                    to,
+                    match chunk.piece {
+                        Some(piece) => PeerBody::Piece { stream, piece, bytes, committed },
+                        None => PeerBody::Frames { stream, bytes, committed },
+                    },
+                );
+                let (now, sent) = (self.context.now(), Sent { end: chunk.end, committed, is_piece });
+                self.leading().primary.streamed(to, stream, sent, now, more);
             }
             Err(error) if error.is_corrupt() => Box::pin(self.distrust(&error)).await,
             Err(error) => {
@@ -334,20 +361,37 @@ impl Driver {
             match job.try_now() {
                 Ok(settled) => self.leading().store().finish_settle(settled),
                 Err(job) => {
-                    let epoch = self.epoch();
-                    return self.beside("settle", async move { Event::Settled { epoch, settled: job.run().await } });
+                    let number = self.leading().store_number;
+                    return self.beside("settle", async move { Event::Settled { number, settled: job.run().await } });
                 }
             }
         }
     }
 
-    pub(super) fn settled(&mut self, epoch: Epoch, settled: Settled) {
+    pub(super) fn settled(&mut self, number: u64, settled: Settled) {
         // A store made since knows nothing of it.
         if let Role::Leading(leading) = &mut self.role
-            && leading.settles_since <= epoch
+            && leading.store_number == number
         {
             leading.store().finish_settle(settled);
+            self.move_on_if_moving();
             self.settle();
+        }
+    }
+
+    // ---- compaction ----
+
+    /// By which wall time to plan a compaction; `None` while nothing of the kind is to be appended.
+    pub(super) fn plans_at(&mut self) -> Option<u64> {
+        let Role::Leading(leading) = &self.role else { return None };
+        let ready = leading.serves() && leading.primary.may_write();
+        ready.then(|| self.region_time())
+    }
+
+    pub(super) fn store_mut(&mut self) -> Option<&mut Store> {
+        match &mut self.role {
+            Role::Leading(leading) => leading.store.as_mut(),
+            Role::Following(_) | Role::Idle => None,
         }
     }
 
@@ -440,22 +484,22 @@ impl Driver {
         let Some(cursor) = decode_cursor(&request.cursor, self.epoch()) else {
             return drop(reply.send(Response::Error(Error::invalid("the cursor is not one that a scan gave"))));
         };
-        let epoch = self.epoch();
+        let number = self.leading().store_number;
         let job = self.leading().store().scan_job(cursor, (request.limit as usize).clamp(1, limits::SCAN_RECORDS_MAX));
-        self.beside("scan", async move { Event::Scanned { epoch, wall_ms, scanned: job.run().await, reply } });
+        self.beside("scan", async move { Event::Scanned { number, wall_ms, scanned: job.run().await, reply } });
     }
 
     /// Puts what changed while a page was read in its place, and answers.
     pub(super) fn scanned(
         &mut self,
-        epoch: Epoch,
+        number: u64,
         wall_ms: u64,
         scanned: Result<StoreScanned, StorageError>,
         reply: Reply,
     ) {
-        let salt = self.info.spec.salt;
+        let (salt, epoch) = (self.info.spec.salt, self.epoch());
         let Role::Leading(leading) = &mut self.role else { return drop(reply.send(fenced())) };
-        if leading.settles_since > epoch {
+        if leading.store_number != number {
             return drop(reply.send(fenced()));
         }
         let response = match scanned.and_then(|scanned| leading.store().finish_scan(scanned)) {
@@ -614,15 +658,17 @@ impl Driver {
         }
     }
 
-    async fn append(&mut self, frame: FrameBuilder) {
+    /// False when the log does not take the frame.
+    pub(super) async fn append(&mut self, frame: FrameBuilder) -> bool {
         let wall_ms = self.region_time();
         let epoch = self.epoch();
         let last = self.leading().waiting_for();
         if frame.records.is_empty() {
-            return self.hold_answers(last, frame.answers);
+            self.hold_answers(last, frame.answers);
+            return true;
         }
         let records: Vec<Record<'_>> = frame.records.iter().map(OwnedRecord::as_record).collect();
-        let Some(log) = &mut self.log else { return };
+        let Some(log) = &mut self.log else { return false };
         match log.append(epoch, wall_ms, &records) {
             Ok(appended) => {
                 let leading = self.leading();
@@ -633,12 +679,14 @@ impl Driver {
                 self.leading().primary.appended(appended.end, now, &mut actions);
                 self.write_log();
                 self.act(actions).await;
+                true
             }
             Err(error) => {
                 let response = Response::Error(storage_error(&error));
                 for (reply, _) in frame.answers {
                     let _ = reply.send(response.clone());
                 }
+                false
             }
         }
     }
@@ -666,7 +714,7 @@ const FRAME_RECORDS_SOFT_MAX: usize = 16_384;
 
 /// The writes of one frame.
 #[derive(Default)]
-struct FrameBuilder {
+pub(super) struct FrameBuilder {
     compression: Compression,
     records: Vec<OwnedRecord>,
     bytes: usize,
@@ -679,6 +727,13 @@ struct FrameBuilder {
 impl FrameBuilder {
     fn new(compression: Compression) -> FrameBuilder {
         FrameBuilder { compression, ..FrameBuilder::default() }
+    }
+
+    /// A frame with that one record, which nobody waits for.
+    pub(super) fn of(record: OwnedRecord) -> FrameBuilder {
+        let mut frame = FrameBuilder::default();
+        frame.push(record);
+        frame
     }
 
     fn take(&mut self, effects: Vec<(Bytes, Effect)>) {

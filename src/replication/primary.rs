@@ -79,7 +79,18 @@ enum FollowerState {
         next: Position,
         /// The commit point that it was told.
         told: Seqno,
+        /// A piece of a compacted segment is on its way: nothing follows before it is taken.
+        waits: bool,
     },
+}
+
+/// What was sent to a follower.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// The first byte that was not.
+    pub end: Position,
+    pub committed: Seqno,
+    pub is_piece: bool,
 }
 
 /// What the driver does next.
@@ -95,8 +106,8 @@ pub enum Action {
         stream: u64,
         tail: Vec<Mark>,
     },
-    /// Read frames from [`Primary::next_for`] on and send them with the commit point, then say so with
-    /// [`Primary::streamed`].
+    /// Read frames, or a piece of a compacted segment, from [`Primary::next_for`] on and send them with the commit point,
+    /// then say so with [`Primary::streamed`].
     Stream {
         to: ServerId,
     },
@@ -228,9 +239,11 @@ impl Primary {
                     self.probe(from, now, actions);
                 }
             }
+            PeerBody::Taken { stream } => self.taken(from, stream, now, actions),
             PeerBody::Probe { .. }
             | PeerBody::Resume { .. }
             | PeerBody::Frames { .. }
+            | PeerBody::Piece { .. }
             | PeerBody::Stale
             | PeerBody::Released => {}
         }
@@ -251,7 +264,7 @@ impl Primary {
             return;
         }
         let next = common.unwrap_or(Position::ZERO);
-        follower.state = FollowerState::Streaming { stream, next, told: Seqno(0) };
+        follower.state = FollowerState::Streaming { stream, next, told: Seqno(0), waits: false };
         follower.acked = Mark::ZERO;
         actions.push(Action::Send { to: from, body: PeerBody::Resume { stream, from: next.mark } });
         self.stream(from, now, actions);
@@ -265,23 +278,26 @@ impl Primary {
         }
     }
 
-    /// The driver sent frames up to `sent`, and with them the commit point.
-    pub fn streamed(
-        &mut self,
-        to: ServerId,
-        stream: u64,
-        sent: Position,
-        committed: Seqno,
-        now: Instant,
-        actions: &mut Vec<Action>,
-    ) {
-        if let Some(Follower { state: FollowerState::Streaming { stream: current, next, told: was }, .. }) =
-            self.followers.get_mut(&to)
-            && *current == stream
+    /// The driver sent what follows, and with it the commit point.
+    pub fn streamed(&mut self, to: ServerId, stream: u64, sent: Sent, now: Instant, actions: &mut Vec<Action>) {
+        if let Some(follower) = self.followers.get_mut(&to)
+            && follower.state.stream() == Some(stream)
+            && let FollowerState::Streaming { next, told, waits, .. } = &mut follower.state
         {
-            *next = sent;
-            *was = committed;
+            (*next, *told, *waits) = (sent.end, sent.committed, sent.is_piece);
             self.stream(to, now, actions);
+        }
+    }
+
+    /// A follower has the piece that it was sent.
+    fn taken(&mut self, from: ServerId, stream: u64, now: Instant, actions: &mut Vec<Action>) {
+        let follower = self.followers.get_mut(&from).expect("looked up by the caller");
+        if follower.state.stream() == Some(stream)
+            && let FollowerState::Streaming { waits, .. } = &mut follower.state
+        {
+            *waits = false;
+            follower.owes_since = None;
+            self.stream(from, now, actions);
         }
     }
 
@@ -388,7 +404,7 @@ impl Primary {
     fn stream(&mut self, to: ServerId, now: Instant, actions: &mut Vec<Action>) {
         let (head, committed) = (self.head, self.committed);
         let follower = self.followers.get_mut(&to).expect("streamed to only while it follows");
-        let FollowerState::Streaming { next, told, .. } = follower.state else { return };
+        let FollowerState::Streaming { next, told, waits: false, .. } = follower.state else { return };
         let in_flight = next.mark.seqno.0.saturating_sub(follower.acked.seqno.0);
         let behind = next.mark.seqno < head.mark.seqno;
         if behind && in_flight < limits::IN_FLIGHT_RECORDS_MAX {

@@ -15,9 +15,10 @@
 
 use crate::protocol::{
     ClusterId, ControlResponse, Error, ErrorCode, ReadRequest, ReplicaReport, ReplicaState, Response, ScanRequest,
-    WriteRequest,
+    Space, WriteRequest,
 };
 use crate::region::{Change, Epoch, RegionConfig, RegionId, RegionInfo, Seqno, ServerId};
+use crate::replication::compacting::{Compacting, Progress};
 use crate::replication::following::Following;
 use crate::replication::leading::Leading;
 use crate::replication::message::{PeerBody, PeerMessage};
@@ -25,6 +26,7 @@ use crate::replication::{LeaseBook, Timing, limits, probe};
 use env::{BoxFuture, Env, Instant, Task};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 use storage::{Log, LogOptions, Mark, Scanned, Sealed, Settled, StorageError, Store, Written};
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -43,6 +45,9 @@ pub struct Context {
     pub disk_full: AtomicBool,
     /// Turns to build an index, so that a server that takes over many regions at once keeps its memory and processors.
     pub index_builds: Arc<Semaphore>,
+    /// Turns to write the output of a compaction, and the rate at which one may use the disk.
+    pub compactions: Arc<Semaphore>,
+    pub compact_bytes_per_second: u64,
 }
 
 /// The way to other servers: a message may be lost.
@@ -102,7 +107,6 @@ struct Seen {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
     pub keys: u64,
-    pub log_bytes: u64,
     pub index_bytes: u64,
 }
 
@@ -115,9 +119,10 @@ pub(super) enum Event {
     HandOver { epoch: Epoch, to: ServerId },
     Resign,
     Answered { change: Change, answer: Result<ControlResponse, Error> },
-    Built { epoch: Epoch, store: Box<Result<Store, StorageError>> },
-    Settled { epoch: Epoch, settled: Settled },
-    Scanned { epoch: Epoch, wall_ms: u64, scanned: Result<Scanned, StorageError>, reply: Reply },
+    Built { number: u64, store: Box<Result<Store, StorageError>> },
+    Settled { number: u64, settled: Settled },
+    Scanned { number: u64, wall_ms: u64, scanned: Result<Scanned, StorageError>, reply: Reply },
+    Compacting { attempt: u64, progress: Box<Progress> },
     Sealed(Result<Sealed, StorageError>),
     Opened { done: oneshot::Sender<()> },
     Close { destroy: bool, done: oneshot::Sender<()> },
@@ -132,11 +137,7 @@ impl Replica {
         let region = info.config.region;
         let (sender, inbox) = mpsc::channel(limits::INBOX_EVENTS_MAX);
         let shared = Arc::new(Shared {
-            seen: Mutex::new(Seen {
-                report: ReplicaReport { region, epoch: Epoch(0), state: ReplicaState::Former, durable: Seqno(0) },
-                size: Size::default(),
-                could_resign: false,
-            }),
+            seen: Mutex::new(Seen { report: ReplicaReport::idle(region), size: Size::default(), could_resign: false }),
         });
         let replica = Replica { region, inbox: sender.clone(), shared: shared.clone() };
         let env = context.env.clone();
@@ -253,6 +254,9 @@ pub(super) struct Driver {
     shared: Arc<Shared>,
     writing: Option<Task<Result<Written, StorageError>>>,
     sealing: bool,
+    pub(super) compacting: Compacting,
+    /// Indexes that were begun to be built.
+    pub(super) stores_begun: u64,
     next_tick: Instant,
     flushed_at: Instant,
     asked_at: Option<Instant>,
@@ -272,7 +276,25 @@ enum Next {
     Event(Event),
     Written(Result<Written, StorageError>),
     Tick,
+    /// The turn's end is all there is to do.
+    Step,
     Closed,
+}
+
+/// Completes when all other tasks had a turn, if there is a step to be done.
+async fn step(wanted: bool) {
+    if !wanted {
+        return std::future::pending().await;
+    }
+    let mut waited = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut waited, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
 }
 
 impl Driver {
@@ -297,6 +319,8 @@ impl Driver {
             shared,
             writing: None,
             sealing: false,
+            compacting: Compacting::new(now),
+            stores_begun: 0,
             next_tick: now,
             flushed_at: now,
             asked_at: None,
@@ -354,7 +378,7 @@ impl Driver {
             match self.next().await {
                 Next::Event(event) => self.turn(event).await,
                 Next::Written(result) => self.written(result).await,
-                Next::Tick => {}
+                Next::Tick | Next::Step => {}
                 Next::Closed => return self.closed().await,
             }
             // However much there is to do, time passes too.
@@ -373,6 +397,8 @@ impl Driver {
         let now = self.context.now();
         self.next_tick = self.next_tick.min(now + self.tick_interval());
         let tick = self.context.env.sleep(self.next_tick.since(now));
+        // What is to be done in steps goes on, but others come first.
+        let step = step(self.has_compaction_step());
         let writing = async {
             match &mut self.writing {
                 Some(task) => task.await.unwrap_or(Err(StorageError::Fenced)),
@@ -384,6 +410,7 @@ impl Driver {
             result = writing => { self.writing = None; Next::Written(result) }
             event = self.inbox.recv() => event.map_or(Next::Closed, Next::Event),
             () = tick => Next::Tick,
+            () = step => Next::Step,
         }
     }
 
@@ -426,9 +453,10 @@ impl Driver {
             Event::HandOver { epoch, to } => self.hand_over(epoch, to).await,
             Event::Resign => self.resign().await,
             Event::Answered { change, answer } => self.answered(change, answer).await,
-            Event::Built { epoch, store } => self.built(epoch, *store).await,
-            Event::Settled { epoch, settled } => self.settled(epoch, settled),
-            Event::Scanned { epoch, wall_ms, scanned, reply } => self.scanned(epoch, wall_ms, scanned, reply),
+            Event::Built { number, store } => self.built(number, *store).await,
+            Event::Settled { number, settled } => self.settled(number, settled),
+            Event::Scanned { number, wall_ms, scanned, reply } => self.scanned(number, wall_ms, scanned, reply),
+            Event::Compacting { attempt, progress } => self.compaction_went_on(attempt, *progress).await,
             Event::Sealed(sealed) => self.sealed(sealed),
             Event::Opened { done } => drop(done.send(())),
             Event::Close { destroy, done } => self.closing = Some((destroy, done)),
@@ -537,6 +565,7 @@ impl Driver {
     /// Deletes what the folder holds and opens an empty log.
     async fn begin_anew(&mut self) {
         let region = self.region();
+        self.give_up_compaction();
         self.quiesce().await;
         self.log = None;
         if let Err(error) = destroy(&self.context.env, region).await {
@@ -553,6 +582,7 @@ impl Driver {
     pub(super) async fn distrust(&mut self, error: &StorageError) {
         tracing::warn!(region = %self.region(), %error, "replica fences its log and leaves the configuration");
         self.doubt();
+        self.give_up_compaction();
         if let Some(log) = self.log.take() {
             log.give_up();
         }
@@ -728,6 +758,16 @@ impl Driver {
         }
     }
 
+    /// Waits until all that was appended is flushed, if it can be.
+    pub(super) async fn flush_everything(&mut self) {
+        self.write_everything().await;
+        let job = self.log.as_mut().filter(|log| log.durable() != log.head().mark).and_then(Log::take_unflushed);
+        if let Some(job) = job {
+            self.writing = Some(self.context.env.spawn("write-log", job.run(true)));
+            self.quiesce().await;
+        }
+    }
+
     /// The end of what this replica may acknowledge.
     pub(super) fn acknowledgeable(&self) -> Option<Mark> {
         let log = self.log.as_ref()?;
@@ -752,7 +792,10 @@ impl Driver {
         }
         match &self.role {
             Role::Leading(_) => self.tick_primary().await,
-            Role::Following(_) | Role::Idle => self.tick_unled().await,
+            Role::Following(_) | Role::Idle => {
+                self.tick_waiting_piece();
+                self.tick_unled().await;
+            }
         }
     }
 
@@ -760,6 +803,8 @@ impl Driver {
         if matches!(self.role, Role::Leading(_)) {
             self.append_gathered().await;
         }
+        self.take_waiting_piece().await;
+        self.go_on_compacting().await;
         self.write_log();
         self.publish();
     }
@@ -786,17 +831,33 @@ impl Driver {
             Role::Leading(leading) => leading.size(),
             _ => (0, 0),
         };
-        let log_bytes = self.log.as_ref().map_or(0, |log| log.stats().bytes);
+        let space = self.space();
         let mut seen = self.shared.seen.lock().expect("no holder panics");
         seen.report.epoch = self.epoch();
         seen.report.state = state;
         seen.report.durable = durable;
+        seen.report.space = space;
         seen.could_resign = matches!(&self.role, Role::Leading(leading) if leading.config().in_sync.len() > 1);
-        seen.size = Size { keys, log_bytes, index_bytes };
+        seen.size = Size { keys, index_bytes };
+    }
+
+    fn space(&self) -> Space {
+        let Some(log) = &self.log else { return Space::default() };
+        let live_bytes = match &self.role {
+            Role::Leading(leading) => leading.live_bytes(log),
+            Role::Following(_) | Role::Idle => None,
+        };
+        Space {
+            log_bytes: log.stats().bytes,
+            live_bytes,
+            compactions: self.compacting.finished(),
+            compacting: self.compacting.is_under_way(),
+        }
     }
 
     async fn closed(mut self) {
         let region = self.region();
+        self.give_up_compaction();
         self.context.leases().forget(region);
         self.quiesce().await;
         let (for_good, done) = match self.closing.take() {

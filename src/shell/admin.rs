@@ -1,8 +1,8 @@
 //! Commands on tables and on the cluster.
 
 use crate::client::Client;
-use crate::protocol::{ClusterStatus, RegionPlace, TableMap};
-use crate::region::{Compression, Durability, RegionId, Salt, ServerId, TableName, TableSpec, even_splits};
+use crate::protocol::{ClusterStatus, RegionPlace, Space, TableMap, TableStatus};
+use crate::region::{Compression, DeadShare, Durability, RegionId, Salt, ServerId, TableName, TableSpec, even_splits};
 use crate::shell::args::*;
 use crate::shell::cluster;
 use crate::shell::data::readable;
@@ -29,6 +29,7 @@ async fn create(env: &Env, command: &TableCreate) -> Result<(), Failure> {
         durability: command.durability.into(),
         salt: command.salt.map(Salt::from),
         compression: command.compression.map_or(Compression::None, Compression::from),
+        dead_share: command.dead_share,
     };
     if spec.min_in_sync > spec.factor {
         return Err(Failure::usage("--min-in-sync is more than --factor: no write would ever be taken"));
@@ -151,7 +152,9 @@ fn spec_text(spec: &TableSpec) -> String {
     let salt = salt(spec.salt).map(|salt| format!(", salt {salt}")).unwrap_or_default();
     let compression = compression(spec.compression).map(|name| format!(", compression {name}")).unwrap_or_default();
     let durability = durability(spec.durability);
-    format!("factor {}, min in sync {}, {durability}{salt}{compression}", spec.factor, spec.min_in_sync)
+    let dead_share =
+        if spec.dead_share == DeadShare::DEFAULT { String::new() } else { format!(", dead share {}", spec.dead_share) };
+    format!("factor {}, min in sync {}, {durability}{salt}{compression}{dead_share}", spec.factor, spec.min_in_sync)
 }
 
 fn spec_json(spec: &TableSpec) -> Value {
@@ -161,6 +164,7 @@ fn spec_json(spec: &TableSpec) -> Value {
         "durability": durability(spec.durability),
         "salt": salt(spec.salt),
         "compression": compression(spec.compression),
+        "dead_share": spec.dead_share.share(),
     })
 }
 
@@ -209,7 +213,8 @@ fn status_text(status: &ClusterStatus) -> String {
         let state = if master.active { "active" } else { "standing by" };
         masters.row(vec![master.id.to_string(), master.address.clone(), state.into()]);
     }
-    let head = ["server", "address", "state", "leads", "holds", "keys", "log", "index", "free", "file i/o"];
+    let head =
+        ["server", "address", "state", "leads", "holds", "keys", "log", "index", "free", "compactions", "file i/o"];
     let mut servers = output::Table::new(&head);
     for server in &status.servers {
         servers.row(vec![
@@ -222,21 +227,66 @@ fn status_text(status: &ClusterStatus) -> String {
             size(server.load.log_bytes),
             size(server.load.index_bytes),
             size(server.load.free_bytes),
+            compactions_text(server.load.compactions, server.load.compacting),
             server.load.io_backend.clone(),
         ]);
     }
-    let mut tables = output::Table::new(&["table", "regions", "under-replicated", "unavailable", "settings"]);
+    let head = ["table", "regions", "under-replicated", "unavailable", "live", "dead", "compactions", "settings"];
+    let mut tables = output::Table::new(&head);
     for table in &status.tables {
+        let sums = Sums::of(table);
         tables.row(vec![
             table.name.to_string(),
             table.regions.to_string(),
             table.under_replicated.to_string(),
             table.unavailable.to_string(),
+            size(sums.live_bytes),
+            size(sums.dead_bytes),
+            compactions_text(sums.compactions, sums.compacting),
             spec_text(&table.spec),
         ]);
     }
     let tables = if status.tables.is_empty() { "no tables\n".to_owned() } else { tables.to_string() };
     format!("cluster {:032x}\n\n{masters}\n{servers}\n{tables}", status.cluster.0)
+}
+
+/// Of a table's regions, one replica of each.
+#[derive(Default)]
+struct Sums {
+    log_bytes: u64,
+    live_bytes: u64,
+    dead_bytes: u64,
+    compactions: u64,
+    compacting: u64,
+}
+
+impl Sums {
+    fn of(table: &TableStatus) -> Sums {
+        let mut sums = Sums::default();
+        for (_, space) in &table.spaces {
+            sums.log_bytes += space.log_bytes;
+            sums.live_bytes += space.live_bytes.unwrap_or(0);
+            sums.dead_bytes += space.dead_bytes();
+            sums.compactions += space.compactions;
+            sums.compacting += space.compacting as u64;
+        }
+        sums
+    }
+}
+
+fn compactions_text(done: u64, running: u64) -> String {
+    if running > 0 { format!("{done}, {running} running") } else { done.to_string() }
+}
+
+fn space_json(region: RegionId, space: &Space) -> Value {
+    json!({
+        "region": region.0,
+        "log_bytes": space.log_bytes,
+        "live_bytes": space.live_bytes,
+        "dead_bytes": space.dead_bytes(),
+        "compactions": space.compactions,
+        "compacting": space.compacting,
+    })
 }
 
 fn status_json(status: &ClusterStatus) -> Value {
@@ -256,15 +306,24 @@ fn status_json(status: &ClusterStatus) -> Value {
             "index_bytes": server.load.index_bytes,
             "free_bytes": server.load.free_bytes,
             "io_backend": server.load.io_backend,
+            "compactions": server.load.compactions,
+            "compacting": server.load.compacting,
         })
     });
     let tables = status.tables.iter().map(|table| {
+        let sums = Sums::of(table);
         json!({
             "name": table.name.to_string(),
             "spec": spec_json(&table.spec),
             "regions": table.regions,
             "under_replicated": table.under_replicated,
             "unavailable": table.unavailable,
+            "log_bytes": sums.log_bytes,
+            "live_bytes": sums.live_bytes,
+            "dead_bytes": sums.dead_bytes,
+            "compactions": sums.compactions,
+            "compacting": sums.compacting,
+            "by_region": table.spaces.iter().map(|(region, space)| space_json(*region, space)).collect::<Vec<_>>(),
         })
     });
     json!({

@@ -2,7 +2,7 @@
 
 use crate::bench::Workload;
 use crate::bench::workload::Distribution;
-use crate::region::{Compression, Salt, TableName};
+use crate::region::{Compression, DeadShare, Salt, TableName};
 use crate::shell::config::{self, ServerSettings, Settings};
 use crate::shell::limits::*;
 use crate::shell::records::Format;
@@ -211,6 +211,9 @@ pub struct TableCreate {
     /// Store values compressed where that makes them shorter
     #[arg(long, value_enum)]
     pub compression: Option<CompressionName>,
+    /// Compact segments when this part of them is dead: the log takes about the live bytes / (1 - SHARE)
+    #[arg(long, value_name = "SHARE", default_value_t = DeadShare::DEFAULT)]
+    pub dead_share: DeadShare,
     #[command(flatten)]
     pub form: BytesForm,
     #[command(flatten)]

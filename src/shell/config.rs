@@ -61,6 +61,9 @@ pub struct ServerSettings {
     /// Refuse writes when less than this is free on the disk, for example 1GiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub disk_reserve: Option<u64>,
+    /// What compactions may read and write in a second, for example 64MiB
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub compaction_rate: Option<u64>,
 }
 
 /// A node's settings file.
@@ -139,6 +142,7 @@ impl ServerSettings {
             advertise: self.advertise.or(file.advertise),
             segment_size: self.segment_size.or(file.segment_size),
             disk_reserve: self.disk_reserve.or(file.disk_reserve),
+            compaction_rate: self.compaction_rate.or(file.compaction_rate),
         }
     }
 }
@@ -167,7 +171,7 @@ impl FromStr for MasterAddress {
     }
 }
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "role",
     "id",
     "data_dir",
@@ -179,12 +183,18 @@ const KEYS: [&str; 12] = [
     "io",
     "segment_size",
     "disk_reserve",
+    "compaction_rate",
     "stop_time_max",
 ];
 
 /// Keys that mean something to one role only.
-const OWNED: [(&str, Role); 4] =
-    [("id", Role::Master), ("advertise", Role::Server), ("segment_size", Role::Server), ("disk_reserve", Role::Server)];
+const OWNED: [(&str, Role); 5] = [
+    ("id", Role::Master),
+    ("advertise", Role::Server),
+    ("segment_size", Role::Server),
+    ("disk_reserve", Role::Server),
+    ("compaction_rate", Role::Server),
+];
 
 /// What the text of a settings file says; `name` is for errors.
 pub fn parse(name: &str, text: &str) -> Result<File, ConfigError> {
@@ -226,6 +236,7 @@ fn set_value(file: &mut File, key: &str, value: &Node) -> Result<(), String> {
         "io" => settings.io = Some(io(value.text("a way of input and output")?)?),
         "segment_size" => server.segment_size = Some(size(&value.scalar("a size")?)?),
         "disk_reserve" => server.disk_reserve = Some(size(&value.scalar("a size")?)?),
+        "compaction_rate" => server.compaction_rate = Some(size(&value.scalar("a size")?)?),
         "stop_time_max" => settings.stop_time_max = Some(duration(&value.scalar("a time")?)?),
         _ => unreachable!("{key} is one of KEYS"),
     }

@@ -238,6 +238,7 @@ impl Running {
                     advertise: server.advertise,
                     segment_bytes: server.segment_size.unwrap_or(defaults.segment_bytes),
                     reserve_bytes: server.disk_reserve.unwrap_or(defaults.reserve_bytes),
+                    compact_bytes_per_second: server.compaction_rate.unwrap_or(defaults.compact_bytes_per_second),
                     ..defaults
                 };
                 Server::start(env, options).await.map(Running::Server).map_err(Failure::failed)

@@ -41,11 +41,9 @@ impl Bench {
     }
 
     fn hear(&mut self, server: u64, replicas: &[(u64, ReplicaState, u64)]) {
-        let replica = |&(region, state, durable)| ReplicaReport {
-            region: RegionId(region),
-            epoch: Epoch(1),
-            state,
-            durable: Seqno(durable),
+        let replica = |&(region, state, durable)| {
+            let (epoch, durable) = (Epoch(1), Seqno(durable));
+            ReplicaReport { epoch, state, durable, ..ReplicaReport::idle(RegionId(region)) }
         };
         let replicas = replicas.iter().map(replica).collect();
         let load = ServerLoad::default();
@@ -157,8 +155,7 @@ fn a_backup_that_stays_away_is_replaced() {
 }
 
 fn reports(region: u64) -> Vec<ReplicaReport> {
-    let (region, durable) = (RegionId(region), Seqno(1));
-    vec![ReplicaReport { region, epoch: Epoch(1), state: ReplicaState::Former, durable }]
+    vec![ReplicaReport { epoch: Epoch(1), durable: Seqno(1), ..ReplicaReport::idle(RegionId(region)) }]
 }
 
 #[test]

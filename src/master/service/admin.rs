@@ -164,11 +164,17 @@ fn server_status(catalog: &Catalog, view: &View, id: ServerId, share: &Share, no
 fn table_status(catalog: &Catalog, view: &View, name: &TableName, table: &Table, now_ms: u64) -> TableStatus {
     let factor = usize::from(table.spec.factor);
     let count = |is: &dyn Fn(&Region) -> bool| regions_of(catalog, table).filter(|region| is(region)).count() as u64;
+    let space = |region: &Region| {
+        let id = region.config.region;
+        let report = view.replica(region.config.primary?, id)?;
+        Some((id, report.space)).filter(|_| view.is_served(region, now_ms))
+    };
     TableStatus {
         name: name.clone(),
         spec: table.spec.clone(),
         regions: table.regions.len() as u64,
         under_replicated: count(&|region| region.config.in_sync.len() < factor),
         unavailable: count(&|region| !view.is_served(region, now_ms)),
+        spaces: regions_of(catalog, table).filter_map(space).collect(),
     }
 }

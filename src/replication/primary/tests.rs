@@ -45,12 +45,16 @@ fn ack(primary: &mut Primary, from: ServerId, stream: u64, seqno: u64, now: u64)
     actions
 }
 
+fn sent(primary: &Primary, head: u64, is_piece: bool) -> Sent {
+    Sent { end: position(head), committed: primary.committed(), is_piece }
+}
+
 fn append(primary: &mut Primary, head: u64, now: u64) -> Vec<Action> {
     let mut actions = Vec::new();
     primary.appended(position(head), at(now), &mut actions);
     for follower in [B, C] {
         if let Some((stream, _)) = primary.next_for(follower) {
-            primary.streamed(follower, stream, position(head), primary.committed(), at(now), &mut actions);
+            primary.streamed(follower, stream, sent(primary, head, false), at(now), &mut actions);
         }
     }
     primary.durable(mark(head), at(now), &mut actions);
@@ -228,4 +232,29 @@ fn every_change_begins_a_new_stream_with_everybody() {
     primary.configured(next.clone(), at(10), &mut actions);
     assert!(actions.contains(&Action::Send { to: B, body: PeerBody::Probe { config: next } }));
     assert_eq!(primary.next_for(B), None);
+}
+
+#[test]
+fn the_next_piece_waits_until_the_last_one_is_taken() {
+    let mut primary = serving(&[A], 1, 9);
+    let next = primary.config().change(&Change::AddLearner { server: B }).unwrap();
+    primary.configured(next, at(10), &mut Vec::new());
+    let streams = |actions: &[Action]| actions.contains(&Action::Stream { to: B });
+    assert!(streams(&connect(&mut primary, B, 20, 0, 400)));
+    let mut actions = Vec::new();
+    let piece = Sent { end: position(0), committed: primary.committed(), is_piece: true };
+    primary.streamed(B, 20, piece, at(410), &mut actions);
+    assert!(!streams(&actions), "it is on its way");
+    assert!(!streams(&ack(&mut primary, B, 20, 0, 420)), "it lives, but has not taken the piece");
+    assert!(!streams(&tick(&mut primary, &[], 430)));
+    primary.received(B, PeerBody::Taken { stream: 19 }, at(440), &mut actions);
+    assert!(!streams(&actions), "of another stream");
+    primary.received(B, PeerBody::Taken { stream: 20 }, at(450), &mut actions);
+    assert!(streams(&actions));
+    let probes = |actions: &[Action]| {
+        actions.iter().any(|action| matches!(action, Action::Send { to: B, body: PeerBody::Probe { .. } }))
+    };
+    primary.streamed(B, 20, piece, at(460), &mut Vec::new());
+    assert!(!probes(&tick(&mut primary, &[], 700)));
+    assert!(probes(&tick(&mut primary, &[], 1400)), "it was lost");
 }

@@ -1,5 +1,6 @@
 //! A whole cluster inside a simulated world: masters, region servers, client machines, made from a plan.
 
+use crate::invariant::Folder;
 use crate::plan::{Plan, master, server};
 use crate::watch::TrueTime;
 use env::sim::{CrashKind, Failure, NodeState, World, WorldOptions};
@@ -10,7 +11,8 @@ use std::time::Duration;
 use steadfast::client::Options;
 use steadfast::node::{MasterNode, MasterNodeOptions, Server, ServerOptions};
 use steadfast::protocol::Secret;
-use steadfast::replication::Timing;
+use steadfast::region::RegionId;
+use steadfast::replication::{Timing, replica};
 
 pub const PORT: u16 = 7400;
 
@@ -96,6 +98,14 @@ impl Cluster {
     pub fn crash(&mut self, node: &str, kind: CrashKind) {
         self.world.resume(node);
         self.world.crash(node, kind);
+    }
+
+    /// What a server's disk holds of a region.
+    pub fn folder(&self, node: &str, region: u64) -> Folder {
+        let disk = self.world.disk(node);
+        let dir = format!("{}/", replica::folder(RegionId(region)));
+        let names = disk.files().into_iter().filter_map(|(path, _)| path.strip_prefix(&dir).map(str::to_owned));
+        names.map(|name| (name.clone(), disk.read_cached(&format!("{dir}{name}")).unwrap_or_default())).collect()
     }
 
     /// Why each node's process that ended by itself did.

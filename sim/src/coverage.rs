@@ -12,7 +12,8 @@ pub struct Coverage {
 }
 
 /// What every sweep of [`FLOOR_SEEDS`] swarm seeds must have heard of, beside every kind of fault.
-const PROBES: &[&str] = &["acknowledged", "adopted", "config", "cut", "destroyed", "opened", "read", "serves"];
+const PROBES: &[&str] =
+    &["acknowledged", "adopted", "compacted", "config", "cut", "destroyed", "opened", "piece", "read", "serves"];
 
 /// Fewer seeds may miss something by chance.
 const FLOOR_SEEDS: u64 = 60;

@@ -54,6 +54,8 @@ struct Region {
     replicas: BTreeMap<String, Replica>,
     /// The highest commit point that anybody knew.
     committed_max: u64,
+    /// Checksums of the compacted segments, and who made each first.
+    compacted: BTreeMap<u64, (u64, String)>,
     /// What each epoch's primary held, all of it committed, when it began to serve, and since when.
     served: BTreeMap<u64, (u64, u64)>,
 }
@@ -112,9 +114,21 @@ impl Invariants {
             "opened" => self.opened(probe),
             "destroyed" => *self.replica(probe) = Replica::default(),
             "cut" => self.cut(probe),
+            "rewound" => self.rewound(probe),
+            "compacted" => self.compacted(probe),
             "committed" => self.committed(probe),
             _ => {}
         }
+    }
+
+    /// Nodes that hold a replica in sync, of each region, as far as is known.
+    pub fn in_sync(&self) -> BTreeMap<u64, Vec<String>> {
+        let names: BTreeMap<u64, &String> = self.servers.iter().map(|(node, server)| (*server, node)).collect();
+        let nodes = |config: &Config| -> Vec<String> {
+            config.in_sync.iter().filter_map(|server| names.get(server)).map(|node| (*node).clone()).collect()
+        };
+        let newest = |region: &Region| region.configs.values().next_back().map(nodes).unwrap_or_default();
+        self.regions.iter().map(|(id, region)| (*id, newest(region))).collect()
     }
 
     /// I17.
@@ -184,6 +198,10 @@ impl Invariants {
         }
         let (id, seqno, at_ms) = (probe.number("region"), probe.number("seqno"), probe.at_ms);
         let region = self.regions.entry(id).or_default();
+        if region.served.range(epoch + 1..).next().is_some() {
+            // It slept, and holds no lease: what it answers is judged by itself.
+            return;
+        }
         region.served.entry(epoch).or_insert((seqno, at_ms));
         let committed = region.committed_max;
         if seqno < committed {
@@ -283,6 +301,33 @@ impl Invariants {
         }
     }
 
+    /// I5: only one who does not count may forget what is committed, to take it again in another form.
+    fn rewound(&mut self, probe: &Probe) {
+        let (id, seqno) = (probe.number("region"), probe.number("seqno"));
+        let server = self.servers.get(&probe.node).copied();
+        let config = self.regions.entry(id).or_default().configs.values().next_back();
+        let counts = config.zip(server).is_some_and(|(config, server)| config.in_sync.contains(&server));
+        if counts {
+            let what = format!("region {id}: {} is in sync and goes back to {seqno}", probe.node);
+            self.violate("I5", probe.at_ms, what);
+        }
+        let replica = self.replica(probe);
+        replica.durable.split_off(&(seqno + 1));
+        replica.durable_max = replica.durable_max.min(seqno);
+        replica.committed_max = replica.committed_max.min(seqno);
+    }
+
+    /// I8: whoever makes a segment by compaction makes the same.
+    fn compacted(&mut self, probe: &Probe) {
+        let (id, segment, checksum) = (probe.number("region"), probe.number("segment"), probe.number("checksum"));
+        let made = &mut self.regions.entry(id).or_default().compacted;
+        let (first, by) = made.entry(segment).or_insert_with(|| (checksum, probe.node.clone()));
+        if *first != checksum {
+            let what = format!("region {id}: {by} and {} made different segments {segment:x}", probe.node);
+            self.violate("I8", probe.at_ms, what);
+        }
+    }
+
     fn durable(&mut self, probe: &Probe) {
         let (seqno, checksum) = (probe.number("seqno"), probe.number("checksum"));
         let replica = self.replica(probe);
@@ -341,6 +386,48 @@ impl Invariants {
             replica.durable = replica.durable.split_off(&settled);
         }
     }
+}
+
+/// A replica's folder: the bytes of each file by its name.
+pub type Folder = BTreeMap<String, Vec<u8>>;
+
+/// I8: what two replicas hold that are in sync, once nothing happens any more.
+pub fn unlike(one: &Folder, other: &Folder) -> Option<String> {
+    let of_log =
+        |folder: &Folder| folder.iter().filter(|(name, _)| is_of_log(name)).map(|(name, _)| name.clone()).collect();
+    let names: BTreeSet<String> =
+        [one, other].into_iter().flat_map(|folder| -> Vec<String> { of_log(folder) }).collect();
+    names.into_iter().find_map(|name| match (one.get(&name), other.get(&name)) {
+        (Some(one), Some(other)) if one == other => None,
+        (Some(one), Some(other)) => {
+            let common = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+            Some(format!("{name} has {} and {} bytes, which differ from {common} on", one.len(), other.len()))
+        }
+        _ => Some(format!("one has no {name}")),
+    })
+}
+
+fn is_of_log(name: &str) -> bool {
+    name.ends_with(".seg") || name.ends_with(".hint")
+}
+
+/// I10: nothing is left in a replica's folder that it does not need, and it takes what it says it takes.
+pub fn leaks(folder: &Folder, log_bytes: u64, live_bytes: Option<u64>) -> Option<String> {
+    const OTHERS: [&str; 4] = ["state", "durable", "clean", "fenced"];
+    let foreign = |name: &&String| match name.strip_suffix(".hint") {
+        Some(segment) => !folder.contains_key(&format!("{segment}.seg")),
+        None => !is_of_log(name) && !OTHERS.contains(&name.as_str()),
+    };
+    if let Some(name) = folder.keys().find(foreign) {
+        return Some(format!("{name} is left over"));
+    }
+    let segments = folder.iter().filter(|(name, _)| name.ends_with(".seg"));
+    let bytes: u64 = segments.map(|(_, bytes)| bytes.len() as u64).sum();
+    if bytes != log_bytes {
+        return Some(format!("its segments have {bytes} bytes, and it says {log_bytes}"));
+    }
+    let live = live_bytes.filter(|&live| live > log_bytes)?;
+    Some(format!("{live} bytes are live of {log_bytes}"))
 }
 
 fn parse_list(text: &str) -> Vec<u64> {
@@ -411,6 +498,49 @@ mod tests {
         let late = |seqno| probe("server-1", "acknowledged", 3, &[("epoch", 1), ("seqno", seqno)]);
         assert_eq!(found(&[adopted.clone(), serves.clone(), late(5)]), [""; 0]);
         assert_eq!(found(&[adopted, serves, late(6)]), ["I7"]);
+    }
+
+    #[test]
+    fn i8_a_compacted_segment_is_the_same_everywhere() {
+        let compacted = |node, sum| probe(node, "compacted", 1, &[("epoch", 1), ("segment", 9), ("checksum", sum)]);
+        assert_eq!(found(&[compacted("server-1", 5), compacted("server-2", 5)]), [""; 0]);
+        assert_eq!(found(&[compacted("server-1", 5), compacted("server-2", 6)]), ["I8"]);
+    }
+
+    #[test]
+    fn i5_only_a_learner_goes_back_behind_what_is_committed() {
+        let committed = |node| probe(node, "committed", 2, &[("epoch", 1), ("seqno", 5)]);
+        let rewound = |node| probe(node, "rewound", 3, &[("epoch", 1), ("seqno", 2)]);
+        let start = [config(1, 1, "1,2"), committed("server-1"), committed("server-3")];
+        assert_eq!(found(&[&start[..], &[rewound("server-3")]].concat()), [""; 0]);
+        assert_eq!(found(&[&start[..], &[rewound("server-1")]].concat()), ["I5"]);
+    }
+
+    fn folder(files: &[(&str, &[u8])]) -> Folder {
+        files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec())).collect()
+    }
+
+    #[test]
+    fn i8_replicas_in_sync_are_alike() {
+        let ours = folder(&[("000001.seg", b"log"), ("state", b"1")]);
+        assert_eq!(unlike(&ours, &folder(&[("000001.seg", b"log"), ("state", b"2")])), None);
+        assert!(unlike(&ours, &folder(&[("000001.seg", b"lag")])).is_some_and(|what| what.contains("from 1 on")));
+        assert!(unlike(&ours, &folder(&[("000001.seg", b"logs")])).is_some());
+        assert!(unlike(&ours, &folder(&[])).is_some_and(|what| what.contains("no 000001.seg")));
+        assert!(unlike(&folder(&[]), &ours).is_some());
+    }
+
+    #[test]
+    fn i10_nothing_is_left_over() {
+        let sound: &[(&str, &[u8])] =
+            &[("000001.1.seg", b"log"), ("000001.1.hint", b"h"), ("state", b""), ("durable", b"")];
+        assert_eq!(leaks(&folder(sound), 3, Some(3)), None);
+        assert!(leaks(&folder(sound), 4, None).is_some(), "it says more");
+        assert!(leaks(&folder(sound), 3, Some(4)).is_some(), "more is live than there is");
+        for left in ["000001.2.seg.77.tmp", "000002.hint"] {
+            let found = leaks(&folder(&[sound, &[(left, b"")]].concat()), 3, None);
+            assert!(found.is_some_and(|what| what.contains(left)), "{left}");
+        }
     }
 
     #[test]

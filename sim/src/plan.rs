@@ -67,6 +67,11 @@ pub struct Workload {
     pub pause_ms_max: u64,
     pub value_bytes_max: u64,
     pub deadline_ms: u64,
+    /// Of a hundred operations.
+    pub deletes: u64,
+    /// Keys that are written at the beginning and never again: segments that hold them are not compacted for long, while
+    /// later ones are.
+    pub cold_keys: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -271,6 +276,8 @@ impl Workload {
             pause_ms_max: *dice.pick(&[5, 20, 60]),
             value_bytes_max: *dice.pick(&[8, 100, 2000]),
             deadline_ms: *dice.pick(&[500, 2000, 5000]),
+            deletes: *dice.pick(&[5, 5, 20]),
+            cold_keys: *dice.pick(&[0, 8, 30]),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! healing    everything is mended and restarted; clients go on; every region back at full factor in bounded time (I14)
 //! power      perhaps every machine loses its power once
 //! reading    every key is read once more, so that a lost write shows (I2)
+//! rest       until nothing happens any more: the replicas are alike, byte by byte, and nothing is left over (I8, I10)
 //! judging    the recorded history against the model (I1, I2), the invariants heard on the way, the logs of the replicas
 //! ```
 //!
@@ -13,7 +14,7 @@
 //! and is `Unknown`, as is one whose history the checker could not decide.
 
 use crate::cluster::{CALL_TIME, Cluster, client_ip, client_options};
-use crate::invariant::{Invariants, Violation};
+use crate::invariant::{Folder, Invariants, Violation, leaks, unlike};
 use crate::plan::{Event, Fault, Plan};
 use crate::watch::{TrueTime, Watch};
 use crate::workload::{ClientTask, Record, TABLE, read_all};
@@ -24,7 +25,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use steadfast::client::Client;
-use steadfast::protocol::ClusterStatus;
+use steadfast::protocol::{ClusterStatus, Space};
 use steadfast::region::{Compression, Durability, Salt, TableSpec, even_splits};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +56,9 @@ const SETUP_MAX: Duration = Duration::from_secs(60);
 /// I14: from the end of the faults until every region is at full factor and every client gets answers.
 const HEAL_MAX: Duration = Duration::from_secs(60);
 const READ_MAX: Duration = Duration::from_secs(60);
+/// From the last read until nothing happens any more, looked for every so many steps.
+const REST_MAX: Duration = Duration::from_secs(60);
+const REST_STEPS: u32 = 100;
 const DRAIN_MAX: Duration = Duration::from_secs(40);
 /// How long clients go on after everything is mended.
 const CALM: Duration = Duration::from_secs(2);
@@ -142,7 +146,8 @@ impl<'a> Run<'a> {
         if self.plan.final_power_cycle {
             self.power_cycle()?;
         }
-        self.read_back()
+        self.read_back()?;
+        self.rest()
     }
 
     // ---- phases ----
@@ -267,6 +272,40 @@ impl<'a> Run<'a> {
         });
         self.wait(READ_MAX, "a key could not be read at the end", move |run| {
             *started.lock().expect("no holder panics") && run.record.running() == 0
+        })
+    }
+
+    /// I8 and I10, which hold once what was ordered has been carried out everywhere.
+    fn rest(&mut self) -> Result<(), Stopped> {
+        let end = self.cluster.world.now() + REST_MAX;
+        while let Some((invariant, what)) = self.unrest() {
+            if self.cluster.world.now() >= end {
+                return Err(Stopped::Violated(Violation { invariant, at_ms: self.cluster.now_ms(), what }));
+            }
+            for _ in 0..REST_STEPS {
+                self.step()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn unrest(&self) -> Option<(&'static str, String)> {
+        let spaces = self.status.lock().expect("no holder panics").clone().map(spaces).unwrap_or_default();
+        let in_sync = self.invariants().in_sync();
+        in_sync.iter().find_map(|(&region, nodes)| {
+            let folders: Vec<Folder> = nodes.iter().map(|node| self.cluster.folder(node, region)).collect();
+            for (node, folder) in nodes.iter().zip(&folders) {
+                if let Some(what) = unlike(&folders[0], folder) {
+                    return Some(("I8", format!("region {region}: {} and {node} are not alike: {what}", nodes[0])));
+                }
+                let Some(space) = spaces.get(&region) else {
+                    return Some(("I10", format!("region {region}: nobody says what it takes")));
+                };
+                if let Some(what) = leaks(folder, space.log_bytes, space.live_bytes) {
+                    return Some(("I10", format!("region {region}: {node}: {what}")));
+                }
+            }
+            None
         })
     }
 
@@ -417,6 +456,11 @@ impl<'a> Run<'a> {
         }
         Verdict::Valid
     }
+}
+
+/// What each region takes, as its primary says.
+fn spaces(status: ClusterStatus) -> BTreeMap<u64, Space> {
+    status.tables.into_iter().flat_map(|table| table.spaces).map(|(region, space)| (region.0, space)).collect()
 }
 
 fn brief(status: &ClusterStatus) -> String {

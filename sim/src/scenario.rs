@@ -9,6 +9,8 @@
 //! get KEY = VALUE | absent | failed
 //! increment KEY N = VALUE | done | failed | unknown
 //! compare KEY OLD NEW = set | VALUE | absent
+//! delete KEY = done | ...
+//! fill KEY N BYTES                  N puts, one after the other, of values so long
 //! start NAME put KEY VALUE          goes on beside the script ...
 //! end NAME = done | ...             ... until its outcome is wanted
 //! deadline 2s                       of the operations that follow
@@ -20,6 +22,8 @@
 //! disk P fail-flush | fail-write | full | slow 100 | well | flip
 //! clock P rate 10000 | clock P step -30000
 //! hand-over B | accept-loss B
+//! wait heard NAME                   a probe, once more
+//! wait alike                        the in-sync replicas hold the same bytes
 //! wait 3s | wait whole | wait primary B | wait primary not P | wait in-sync P,B | wait learner B
 //! expect primary P | expect in-sync P,B
 //! ```
@@ -27,7 +31,7 @@
 //! Every invariant is watched meanwhile, and at the end the history must be linearizable.
 
 use crate::cluster::{Cluster, client_options};
-use crate::invariant::Violation;
+use crate::invariant::{Violation, unlike};
 use crate::plan::{self, Network, Plan, Profile, Shape, Workload};
 use crate::watch::{TrueTime, Watch};
 use crate::workload::{TABLE, read, written};
@@ -128,6 +132,7 @@ enum Call {
     Get(String),
     Increment(String, i64),
     Compare(String, Option<String>, String),
+    Delete(String),
 }
 
 impl Script {
@@ -218,7 +223,8 @@ impl Script {
         let rest = rest.trim();
         match verb {
             "bind" => self.bind(rest),
-            "put" | "get" | "increment" | "compare" => self.operate(line),
+            "put" | "get" | "increment" | "compare" | "delete" => self.operate(line),
+            "fill" => self.fill(rest),
             "start" => self.start(rest),
             "end" => self.end(rest),
             "deadline" => parse_time(rest).map(|time| self.deadline = time),
@@ -408,6 +414,12 @@ impl Script {
                     in_sync == wanted
                 })
             }
+            ["heard", name] => {
+                let heard = |script: &Script| script.watch.invariants().heard_of().get(name).copied().unwrap_or(0);
+                let before = heard(self);
+                self.wait_for("it was not heard", |script| heard(script) > before)
+            }
+            ["alike"] => self.wait_for("the replicas are not alike", Script::is_alike),
             ["learner", name] => {
                 let server = self.server_id(&self.node(name)?)?;
                 self.wait_for("it does not learn", |script| script.config().learners.contains(&server))
@@ -418,6 +430,14 @@ impl Script {
             }
             _ => Err("wait for what?".to_owned()),
         }
+    }
+
+    fn is_alike(&self) -> bool {
+        let in_sync = self.watch.invariants().in_sync();
+        in_sync.iter().all(|(&region, nodes)| {
+            let folders: Vec<_> = nodes.iter().map(|node| self.cluster.folder(node, region)).collect();
+            folders.windows(2).all(|pair| unlike(&pair[0], &pair[1]).is_none())
+        })
     }
 
     fn server_ids(&self, names: &str) -> Result<Vec<ServerId>, String> {
@@ -449,6 +469,7 @@ impl Script {
             ["put", key, value] => Call::Put(key.to_owned(), value.to_owned()),
             ["get", key] => Call::Get(key.to_owned()),
             ["increment", key, by] => Call::Increment(key.to_owned(), by.parse().map_err(|_| "by how much?")?),
+            ["delete", key] => Call::Delete(key.to_owned()),
             ["compare", key, old, new] => {
                 Call::Compare(key.to_owned(), (old != "absent").then(|| old.to_owned()), new.to_owned())
             }
@@ -480,6 +501,20 @@ impl Script {
         let id = self.ask(call)?;
         let operation = self.answer(id)?;
         check(&operation, wanted.trim())
+    }
+
+    fn fill(&mut self, rest: &str) -> Result<(), String> {
+        let words: Vec<&str> = rest.split_whitespace().collect();
+        let [key, times, bytes] = words[..] else { return Err("fill KEY N BYTES".to_owned()) };
+        let (times, bytes): (u64, usize) = match (times.parse(), bytes.parse()) {
+            (Ok(times), Ok(bytes)) => (times, bytes),
+            _ => return Err("fill KEY N BYTES".to_owned()),
+        };
+        for number in 0..times {
+            let id = self.ask(&format!("put {key} {number}-{}", "x".repeat(bytes)))?;
+            check(&self.answer(id)?, "done")?;
+        }
+        Ok(())
     }
 
     fn start(&mut self, rest: &str) -> Result<(), String> {
@@ -570,7 +605,16 @@ fn parse_cluster(line: &str) -> Result<Plan, String> {
         seed,
         profile: Profile::Calm,
         cluster: shape,
-        workload: Workload { clients: 1, readers: 0, keys: 1, pause_ms_max: 0, value_bytes_max: 0, deadline_ms: 0 },
+        workload: Workload {
+            clients: 1,
+            readers: 0,
+            keys: 1,
+            pause_ms_max: 0,
+            value_bytes_max: 0,
+            deadline_ms: 0,
+            deletes: 0,
+            cold_keys: 0,
+        },
         network: Network { latency_ms_min: 1, latency_ms_max: 5, break_ppm: 0 },
         clocks: Vec::new(),
         events: Vec::new(),
@@ -652,6 +696,10 @@ async fn carry_out(table: &Table, call: Call) -> (Vec<u8>, Action, Outcome) {
         Call::Increment(key, by) => {
             let result = table.increment(key.clone(), by).await;
             (key.into_bytes(), Action::Increment(by), written(result, Answer::Number))
+        }
+        Call::Delete(key) => {
+            let result = table.delete(key.clone()).await;
+            (key.into_bytes(), Action::Delete, written(result, Answer::Deleted))
         }
         Call::Compare(key, expected, new) => {
             let result =

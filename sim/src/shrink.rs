@@ -58,6 +58,7 @@ fn simpler(plan: &Plan) -> Vec<Plan> {
     all.push(with(plan, |plan| plan.workload.readers = 0));
     all.push(with(plan, |plan| plan.workload.clients = 1.max(plan.workload.clients - 1)));
     all.push(with(plan, |plan| plan.workload.keys = 1.max(plan.workload.keys / 2)));
+    all.push(with(plan, |plan| plan.workload.cold_keys = 0));
     all.push(with(plan, |plan| plan.workload.value_bytes_max = 8));
     for at in 0..plan.clocks.len() {
         all.push(with(plan, |plan| drop(plan.clocks.remove(at))));

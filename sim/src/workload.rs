@@ -89,6 +89,11 @@ impl ClientTask {
         let table = client.table(TABLE.parse().map_err(std::io::Error::other)?);
         let mut dice = stream(self.seed, &format!("client/{}", self.number));
         let mut serial = 0;
+        if self.number == self.workload.clients {
+            for place in 0..self.workload.cold_keys {
+                self.put(&table, &cold(place), vec![b'c'; COLD_BYTES]).await;
+            }
+        }
         while !self.record.is_stopped() {
             serial += 1;
             self.operate(&table, serial, &mut dice).await;
@@ -112,10 +117,11 @@ impl ClientTask {
         if self.number <= self.workload.readers {
             return self.read_only(table, place, dice).await;
         }
+        let deletes = 65 - self.workload.deletes;
         match dice.below(100) {
             0..35 => self.get(table, &plain(place)).await,
-            35..60 => self.put(table, &plain(place), self.value(serial, dice)).await,
-            60..65 => self.delete(table, &plain(place)).await,
+            drawn @ 35..65 if drawn < deletes => self.put(table, &plain(place), self.value(serial, dice)).await,
+            35..65 => self.delete(table, &plain(place)).await,
             65..72 => self.compare_and_set(table, &plain(place), self.value(serial, dice)).await,
             72..87 => self.increment(table, &counter(place), dice.between(1, 3) as i64).await,
             87..89 => self.get(table, &counter(place)).await,
@@ -205,7 +211,8 @@ pub async fn read_all(env: Env, seeds: Vec<String>, workload: Workload, record: 
     record.running.fetch_add(1, Ordering::Relaxed);
     let client = Client::connect(env.clone(), seeds, client_options(CALL_TIME));
     let table = client.table(TABLE.parse().map_err(std::io::Error::other)?);
-    for key in (0..workload.keys).flat_map(|place| [plain(place), counter(place), text(place)]) {
+    let warm = (0..workload.keys).flat_map(|place| [plain(place), counter(place), text(place)]);
+    for key in warm.chain((0..workload.cold_keys).map(cold)) {
         loop {
             let call = record.time.ns();
             let result = table.get(key.clone()).await;
@@ -230,6 +237,13 @@ fn letter(place: u64, stride: u64) -> char {
 fn plain(place: u64) -> Vec<u8> {
     format!("{}-key-{place}", letter(place, 37)).into_bytes()
 }
+
+fn cold(place: u64) -> Vec<u8> {
+    format!("{}-cold-{place}", letter(place, 29)).into_bytes()
+}
+
+/// Of the values that stay: some of them fill the smallest segment.
+const COLD_BYTES: usize = 400;
 
 fn counter(place: u64) -> Vec<u8> {
     format!("{}-counter-{place}", letter(place, 53)).into_bytes()

@@ -10,6 +10,9 @@
 //! 3. [`linearizability`] needs no versions: it looks for an order of the operations that explains every answer, and when
 //!    there is none says up to where there was one. Costlier, so that long runs are sampled.
 //!
+//! Beside them stands [`replication`]: leases, reconfiguration and reconciliation in small, of which `tests/replication.rs` goes
+//! through every reachable state.
+//!
 //! Histories that are known to be right or wrong lie under `histories/`, each with its story; a test holds the checkers to
 //! them, because a checker that accepts everything passes every other test.
 //!
@@ -21,6 +24,7 @@ pub mod linearizability;
 pub mod map;
 pub mod oracle;
 pub mod register;
+pub mod replication;
 pub mod session;
 
 pub use history::{Action, Answer, History, Operation, Outcome, Version};

@@ -42,7 +42,7 @@ impl Compression {
     }
 
     /// The value that was stored so.
-    pub(crate) fn unpack(self, stored: Bytes) -> Result<Bytes, &'static str> {
+    pub fn unpack(self, stored: Bytes) -> Result<Bytes, &'static str> {
         if self == Compression::None {
             return Ok(stored);
         }

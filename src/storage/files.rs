@@ -10,6 +10,7 @@ use crate::seed::{Identity, Seeds};
 use crate::segment::segment_path;
 use env::{Disk, File, OpenMode};
 use parking_lot::Mutex;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -88,7 +89,13 @@ impl SegmentHandle {
             return Ok(file);
         }
         // For writing as well, so that the log's writer uses the same file.
-        let opened = self.disk.open(&self.path, OpenMode::Write).await;
+        let mut opened = self.disk.open(&self.path, OpenMode::Write).await;
+        let refused = |error: &io::Error| {
+            matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
+        };
+        if opened.as_ref().is_err_and(refused) {
+            opened = self.disk.open(&self.path, OpenMode::Read).await;
+        }
         let file = opened.map_err(|error| StorageError::io("open", &self.path, error))?;
         *self.file.lock() = Some(file.clone());
         self.used.store(self.cache.tick(), Ordering::Relaxed);

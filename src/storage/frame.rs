@@ -249,6 +249,24 @@ pub(crate) struct Stamp {
     pub wall_ms: u64,
 }
 
+impl Stamp {
+    fn header(&self, frame: &[u8], records: u32, start: Position) -> FrameHeader {
+        assert!(records > 0, "a frame holds a record");
+        FrameHeader {
+            checksum: 0,
+            length: frame.len() as u32,
+            records,
+            epoch: self.epoch,
+            first_seqno: start.mark.seqno.next(),
+            committed: self.committed,
+            wall_ms: self.wall_ms,
+            prev: start.mark.checksum,
+            begins_segment: start.offset == SEGMENT_HEADER_LEN,
+            sparse_last: None,
+        }
+    }
+}
+
 impl Frame {
     /// Encodes `records`, which the caller has checked, into one buffer of `length` bytes for the place `start`.
     pub(crate) fn encode(records: &[Record<'_>], length: usize, stamp: Stamp, seeds: &Seeds, start: Position) -> Frame {
@@ -258,20 +276,15 @@ impl Frame {
             record.encode(seeds, start.offset, &mut bytes);
         }
         assert_eq!(bytes.len(), length, "records take the bytes they said");
-        let header = FrameHeader {
-            checksum: 0,
-            length: length as u32,
-            records: records.len() as u32,
-            epoch: stamp.epoch,
-            first_seqno: start.mark.seqno.next(),
-            committed: stamp.committed,
-            wall_ms: stamp.wall_ms,
-            prev: start.mark.checksum,
-            begins_segment: start.offset == SEGMENT_HEADER_LEN,
-            sparse_last: None,
-        };
+        let header = stamp.header(&bytes, records.len() as u32, start);
         let has_control = records.iter().any(|record| matches!(record, Record::Control { .. }));
         Frame::seal(bytes, header, has_control, seeds, start)
+    }
+
+    /// Makes a frame of so many puts and tombstones, which lie encoded in `bytes` behind the room for the header.
+    pub(crate) fn close(bytes: Vec<u8>, records: u32, stamp: Stamp, seeds: &Seeds, start: Position) -> Frame {
+        let header = stamp.header(&bytes, records, start);
+        Frame::seal(bytes, header, false, seeds, start)
     }
 
     /// Puts the header before the records in `bytes`.

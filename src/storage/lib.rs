@@ -44,12 +44,15 @@ pub use frame::{
 };
 pub use hint::ENTRY_LEN as HINT_ENTRY_LEN;
 pub use ids::{Epoch, Mark, RegionId, SegmentId, Seqno};
-pub use log::{Chunk, ChunkJob, Log, LogOptions, LogStats, Piece, Recovery, SealJob, Sealed, Taken, destroy};
+pub use log::{
+    Chunk, ChunkJob, ClosedFrame, Log, LogOptions, LogStats, OpenFrame, Piece, Recovery, SealJob, Sealed, Taken,
+    destroy,
+};
 pub use record::{Location, OwnedRecord, RECORD_HEADER_LEN, Record};
 pub use seed::Identity;
 pub use store::{
-    Entry, Lookup, Mover, Planner, ReadJob, ScanCursor, ScanJob, ScanPage, Scanned, Seen, SessionTable, SettleJob,
-    Settled, Space, Store, View,
+    Applied, Entry, Hold, Lookup, Mover, Planner, ReadJob, ScanCursor, ScanJob, ScanPage, Scanned, Seen, SessionTable,
+    SettleJob, Settled, Space, Store, View,
 };
 pub use verify::{Report, verify};
 pub use write::{WriteJob, Written};

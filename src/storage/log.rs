@@ -45,8 +45,10 @@ use std::sync::{Arc, Weak};
 
 mod compact;
 mod incoming;
+mod open;
 
 pub use incoming::{Piece, Taken};
+pub use open::{ClosedFrame, OpenFrame};
 
 /// How a log is opened.
 #[derive(Clone)]
@@ -277,6 +279,8 @@ pub(crate) struct Ordered {
 pub struct Log {
     pub(crate) shared: Arc<Shared>,
     segment_bytes: u64,
+    /// The next frame begins a segment, see [`Log::roll`].
+    rolls: bool,
     epoch: Epoch,
     pub(crate) segments: BTreeMap<SegmentId, Segment>,
     head: Position,
@@ -358,6 +362,7 @@ impl Log {
         Log {
             shared: recovered.shared,
             segment_bytes,
+            rolls: false,
             epoch: recovered.epoch,
             segments: recovered.segments,
             head: recovered.head,
@@ -458,8 +463,7 @@ impl Log {
         if self.queued_bytes + self.writing_bytes + length > UNWRITTEN_BYTES_MAX {
             return Err(StorageError::Busy);
         }
-        let full = self.head.offset + length as u64 > self.segment_bytes;
-        let start = if full && !self.head.begins_segment() { self.head.rolled() } else { self.head };
+        let start = self.next_start(length);
         let seeds = self.shared.identity.seeds(start.segment);
         let stamp = Stamp { epoch, committed: self.committed, wall_ms };
         let frame = Frame::encode(records, length, stamp, &seeds, start);
@@ -536,6 +540,7 @@ impl Log {
         self.shared.add_handle(end.segment);
         self.segments.entry(end.segment).or_insert(Segment::appended(base, end)).end = end;
         self.head = end;
+        self.rolls = false;
         self.marks.push_back(end);
         self.queued_bytes += frame.bytes.len();
         self.queued.push(frame.clone());

@@ -17,9 +17,10 @@ pub const PACKAGES: &[Package] = &[
     Package { name: "env",       folder: "src/env/",      imports: &[],                                      test_imports: &[] },
     Package { name: "model",     folder: "model/src/",    imports: &[],                                      test_imports: &[] },
     Package { name: "storage",   folder: "src/storage/",  imports: &["env"],                                 test_imports: &["model"] },
-    Package { name: "steadfast", folder: "src/",          imports: &["env", "storage"],                      test_imports: &["model"] },
+    Package { name: "embedded",  folder: "src/embedded/", imports: &["env", "storage"],                      test_imports: &["model"] },
+    Package { name: "steadfast", folder: "src/",          imports: &["env", "storage", "embedded"],          test_imports: &["model"] },
     Package { name: "sim",       folder: "sim/src/",      imports: &["env", "model", "storage", "steadfast"], test_imports: &[] },
-    Package { name: "benches",   folder: "benches/src/",  imports: &["env", "storage", "steadfast"],         test_imports: &[] },
+    Package { name: "benches",   folder: "benches/src/",  imports: &["env", "storage", "embedded", "steadfast"], test_imports: &[] },
     Package { name: "jepsen",    folder: "jepsen/src/",   imports: &["env", "model", "steadfast"],           test_imports: &[] },
     Package { name: "tidy",      folder: "ci/tidy/src/",  imports: &[],                                      test_imports: &[] },
 ];

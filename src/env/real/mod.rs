@@ -44,10 +44,12 @@ mod user;
 
 pub use harness::{Stopwatch, on_thread, random_u64, stopwatch, thread_cpu_time};
 pub use memory::Pages;
-pub use own::{Keeper, open_own, wait};
+pub use own::{Keeper, is_panicking, open_own, wait};
 #[cfg(feature = "net")]
 pub use user::shutdown_signal;
-pub use user::{read_user_file, user_input, user_input_len, user_output, write_user_file};
+pub use user::{
+    folder_exists, read_user_file, remove_empty_folder, user_input, user_input_len, user_output, write_user_file,
+};
 
 use crate::{Disk, Env, Parts, Rng};
 #[cfg(feature = "net")]

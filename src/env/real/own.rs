@@ -74,6 +74,11 @@ impl Wake for Unpark {
     }
 }
 
+/// Whether the calling thread is unwinding.
+pub fn is_panicking() -> bool {
+    std::thread::panicking()
+}
+
 /// Blocks the calling thread until `future` is done.
 pub fn wait<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);

@@ -50,6 +50,18 @@ pub fn read_user_file(path: &Path) -> io::Result<String> {
     fs::read_to_string(path).map_err(at("read", path))
 }
 
+pub fn folder_exists(path: &Path) -> bool {
+    path.is_dir()
+}
+
+/// Removes the folder unless something is in it.
+pub fn remove_empty_folder(path: &Path) -> io::Result<()> {
+    match fs::remove_dir(path) {
+        Err(error) if matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::NotFound) => Ok(()),
+        removed => removed.map_err(at("remove folder", path)),
+    }
+}
+
 /// Puts `bytes` at `path`, as a whole: who reads meanwhile sees the old content or the new.
 pub fn write_user_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let Some(name) = path.file_name() else {

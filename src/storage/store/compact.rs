@@ -243,7 +243,12 @@ fn is_last_before(end: u64, hint: &Hint, at: usize) -> bool {
 impl Store {
     /// What the log takes and what is live of it.
     pub fn space(&self, log: &Log) -> Space {
-        Space { total_bytes: log.stats().bytes, live_bytes: self.live.total + self.pending_bytes() as u64 }
+        Space { total_bytes: log.stats().bytes, live_bytes: self.live_bytes() + self.pending_bytes() as u64 }
+    }
+
+    /// Of the records that the index points to.
+    pub fn live_bytes(&self) -> u64 {
+        self.live.total
     }
 
     /// The log's sealed segments, for [`policy::choose`].

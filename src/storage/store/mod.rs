@@ -17,6 +17,7 @@
 
 mod build;
 mod compact;
+mod direct;
 mod graves;
 mod pending;
 mod read;
@@ -26,6 +27,7 @@ mod settle;
 mod stretch;
 
 pub use compact::{Mover, Planner, Space};
+pub use direct::{Applied, Hold};
 pub use read::ReadJob;
 pub use scan::{ScanCursor, ScanJob, ScanPage, Scanned};
 pub use sessions::{Seen, SessionTable};
@@ -275,31 +277,36 @@ impl Store {
         let end = (location.segment, location.offset + location.len as u64);
         let mut changes: Vec<_> = changes.into_iter().map(|(key, versions)| self.change(key, &versions)).collect();
         // The index is to see them in the order of the log.
-        changes.sort_by_key(|(seqno, _)| *seqno);
-        let changes = changes.into_iter().map(|(_, change)| change).collect();
+        changes.sort_by_key(|change| change.seqno);
         self.settling = Some(up_to);
         Some(SettleJob { sight: self.sight(), changes, up_to, end, decided: 0 })
     }
 
     /// Of several changes of a key the last one counts.
-    fn change(&self, key: &Bytes, versions: &[&Version]) -> (Seqno, Change) {
+    fn change(&self, key: &Bytes, versions: &[&Version]) -> Change {
         let put = |version: &&Version| version.stored.as_ref().map(|_| version.location);
         let (last, hidden) = versions.split_last().expect("a change is of something");
         let hidden = hidden.iter().filter_map(put).collect();
-        (last.seqno, Change { probe: self.probe(key.clone()), new: put(last), hidden })
+        Change { seqno: last.seqno, probe: self.probe(key.clone()), new: put(last), hidden }
     }
 
     pub fn finish_settle(&mut self, settled: Settled) {
+        self.finish_settle_telling(settled, |_| ());
+    }
+
+    /// [`Store::finish_settle`] that tells what became of each key, in the order of the log.
+    pub fn finish_settle_telling(&mut self, settled: Settled, mut tell: impl FnMut(Applied<'_>)) {
         assert_eq!(self.settling.take(), Some(settled.up_to), "one settling at a time");
         for change in settled.changes {
             self.doubtful |= change.probe.failed().is_some();
+            tell(change.as_applied());
             self.apply(change);
         }
         self.pending.settled(settled.up_to);
         self.settled = settled.end;
     }
 
-    fn apply(&mut self, Change { probe, new, hidden }: Change) {
+    fn apply(&mut self, Change { probe, new, hidden, .. }: Change) {
         let (key_hash, hash) = (probe.hash, self.indexed(probe.hash));
         let old = probe.found.map(|hit| (hit.candidate, hit.location));
         let done = match (old, new) {

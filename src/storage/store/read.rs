@@ -128,7 +128,7 @@ pub(crate) struct Wanted {
 pub(crate) struct Probe {
     pub(crate) key: Bytes,
     pub(crate) hash: u128,
-    candidates: Candidates,
+    pub(crate) candidates: Candidates,
     /// Candidates that stand for other keys, or cannot be read.
     tried: usize,
     /// The next one's record is longer than its candidate says.

@@ -21,6 +21,14 @@ pub enum ScanCursor {
 
 impl ScanCursor {
     pub const START: ScanCursor = ScanCursor::Pending(Seqno(0));
+
+    /// Keys before it were given, see [`crate::Store::place`].
+    pub fn place(&self) -> u64 {
+        match self {
+            ScanCursor::Pending(_) => 0,
+            ScanCursor::Index(cursor) => cursor.0,
+        }
+    }
 }
 
 /// Some of a store's records.

@@ -20,6 +20,7 @@ pub struct SettleJob {
 
 /// The last change of one key in this job.
 pub(crate) struct Change {
+    pub(crate) seqno: Seqno,
     /// Looks for what the index holds of the key.
     pub(crate) probe: Probe,
     /// `None` removes the key.

@@ -60,6 +60,7 @@ const DOORS: &[(&str, &str)] = &[
     ("ci/", "checks files"),
     ("jepsen/", "drives real processes from outside"),
     ("benches/", "measures real time, and peers that know no Env"),
+    ("src/embedded/tests/files.rs", "damages files, and uses threads, as a user's program does"),
     ("tests/cli/", "runs the program as its users do"),
     ("sim/tests/", "runs the simulator as its users do"),
     ("src/shell/dev/processes.rs", "starts each node of a trial cluster as a process"),

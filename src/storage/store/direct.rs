@@ -75,11 +75,6 @@ impl Store {
         Some(SettleJob { sight: self.sight(), changes, up_to, end, decided: 0 })
     }
 
-    /// A job of [`Store::frame_job`] is outstanding.
-    pub fn is_settling(&self) -> bool {
-        self.settling.is_some()
-    }
-
     /// Where a scan meets a key: [`crate::ScanCursor::place`]s ascend, and a key whose place lies before a page was given by
     /// an earlier one, if it was there then.
     pub fn place(&self, key_hash: u128) -> u64 {

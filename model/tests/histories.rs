@@ -1,6 +1,6 @@
 //! Histories that are known to be right or wrong. Each file tells its story in its first lines.
 
-use model::history::{Form, edn, json};
+use model::history::{Form, edn, porcupine};
 use model::linearizability::{self, Verdict};
 use model::{History, oracle};
 
@@ -124,8 +124,8 @@ fn every_sample_tells_its_story_and_survives_both_forms() {
         edn::write(&history, Form::Register, &mut written).unwrap();
         assert_eq!(edn::read(std::str::from_utf8(&written).unwrap()).unwrap(), history, "{name}");
         let mut written = Vec::new();
-        json::write(&history, &mut written).unwrap();
-        assert_eq!(json::read(std::str::from_utf8(&written).unwrap()).unwrap(), history, "{name}");
+        porcupine::write(&history, &mut written).unwrap();
+        assert_eq!(porcupine::read(std::str::from_utf8(&written).unwrap()).unwrap(), history, "{name}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is written can be read back, whatever the bytes.
 
-use model::history::{Form, edn, json};
+use model::history::{Form, edn, porcupine};
 use model::{Action, Answer, History, Operation, Outcome, Version};
 use proptest::prelude::*;
 
@@ -60,13 +60,13 @@ proptest! {
         edn::write(&history, Form::Register, &mut written).unwrap();
         prop_assert_eq!(&edn::read(std::str::from_utf8(&written).unwrap()).unwrap(), &history);
         let mut written = Vec::new();
-        json::write(&history, &mut written).unwrap();
-        prop_assert_eq!(&json::read(std::str::from_utf8(&written).unwrap()).unwrap(), &history);
+        porcupine::write(&history, &mut written).unwrap();
+        prop_assert_eq!(&porcupine::read(std::str::from_utf8(&written).unwrap()).unwrap(), &history);
     }
 
     #[test]
     fn text_that_is_no_history_is_an_error_and_not_a_panic(text in "[\\[\\]{}:;\"#_a-z0-9 \n\\\\]{0,60}") {
         let _ = edn::read(&text);
-        let _ = json::read(&text);
+        let _ = porcupine::read(&text);
     }
 }

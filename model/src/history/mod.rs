@@ -8,34 +8,33 @@
 //! Times are nanoseconds on one clock that is right for all clients: the simulator's true time, or one machine's monotonic
 //! clock. Intervals are closed: an operation called in the very nanosecond in which another returned is concurrent with it.
 //!
-//! [`edn`] reads and writes what Jepsen, Knossos and Elle read; [`json`] one operation a line for everything else.
+//! [`edn`] reads and writes what Jepsen, Knossos and Elle read, [`porcupine`] one operation a line for Porcupine and everything
+//! else; [`export()`] is the face for whoever has a history and wants a file.
 
 pub mod edn;
-pub mod json;
-mod syntax;
+mod export;
+pub mod porcupine;
+pub(crate) mod syntax;
 pub mod text;
 
 pub use edn::Form;
+pub use export::{Format, export, export_by_key};
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// One request of one client.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
     pub client: u64,
-    #[serde(with = "text")]
     pub key: Vec<u8>,
     pub call_ns: u64,
     /// `None` exactly when the outcome is unknown.
     pub return_ns: Option<u64>,
-    #[serde(flatten)]
     pub action: Action,
-    #[serde(flatten)]
     pub outcome: Outcome,
     /// Of a write, the version it was given; of a read, the version it saw. `None` where the store did not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<Version>,
 }
 

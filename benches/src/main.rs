@@ -1,6 +1,7 @@
 //! Measurements of the parts, on the real backend. Each row names what was flushed; compare rows of one run only.
 
 mod index;
+mod native;
 
 use clap::{Parser, Subcommand};
 use env::Env;
@@ -44,6 +45,18 @@ enum Bench {
         #[arg(long, default_value_t = 10_000_000)]
         keys: u64,
     },
+    /// Processor time of one server for each record, asked by 50 connections through the native protocol, unflushed.
+    #[command(after_help = "Example: benches native --keys 1000000 --seconds 5")]
+    Native {
+        #[arg(long, default_value_t = 1_000_000)]
+        keys: u64,
+        /// Of each phase.
+        #[arg(long, default_value_t = 5)]
+        seconds: u64,
+    },
+    /// The server that `native` asks; it starts this itself.
+    #[command(name = native::SERVER, hide = true)]
+    NativeServer,
     /// Makes a hash index from hashes and locations at once, as from hint files.
     #[command(after_help = "Example: benches rebuild --keys 10000000")]
     Rebuild {
@@ -54,6 +67,9 @@ enum Bench {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Bench::NativeServer = arguments.bench {
+        return native::serve(&arguments.folder);
+    }
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -83,6 +99,10 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
             runtime.block_on(load_and_read(&env, keys, bytes))?;
             runtime.block_on(storage::destroy(&env, FOLDER))?;
         }
+        Bench::Native { keys, seconds } => {
+            println!("{}", runtime.block_on(native::run(&arguments.folder, keys, seconds))?);
+        }
+        Bench::NativeServer => unreachable!("served by main"),
         Bench::IndexMemory { keys } => println!("{}", index::memory(keys)),
         Bench::Rebuild { keys } => println!("{}", index::rebuild(keys)),
     }

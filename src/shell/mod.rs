@@ -35,12 +35,24 @@ use args::{Arguments, Command};
 use clap::Parser;
 use env::Env;
 use failure::Failure;
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    run_command(Arguments::parse())
+}
+
+/// [`main`] for a process that was started for something else. The first argument is the program's name.
+pub fn main_with(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> ExitCode {
+    match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => run_command(arguments),
+        Err(error) => error.exit(),
+    }
+}
+
+fn run_command(arguments: Arguments) -> ExitCode {
     let runtime = match env::real::runtime() {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error.into()),

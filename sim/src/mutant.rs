@@ -49,6 +49,11 @@ pub const ALL: &[Mutant] = &[
         profiles: &[Profile::Power],
     },
     Mutant {
+        name: "M12",
+        story: "compaction drops a tombstone while an older value lives in another segment",
+        profiles: &[Profile::Compaction],
+    },
+    Mutant {
         name: "M15",
         story: "a repeated request is applied twice",
         profiles: &[Profile::Partition, Profile::Crash, Profile::Swarm],

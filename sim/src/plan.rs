@@ -40,6 +40,8 @@ pub enum Profile {
     Fsync,
     /// Leads moved about by hand while servers restart.
     Churn,
+    /// The same over small segments, much that is deleted and some that stays, so that much is compacted.
+    Compaction,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -246,7 +248,10 @@ impl Shape {
             buffered: dice.percent(25),
             salted: dice.percent(50),
             compressed: dice.percent(30),
-            segment_bytes: *dice.pick(&[4 << 10, 16 << 10, 1 << 20]),
+            segment_bytes: match profile {
+                Profile::Compaction => *dice.pick(&[4 << 10, 16 << 10]),
+                _ => *dice.pick(&[4 << 10, 16 << 10, 1 << 20]),
+            },
             // What a clock gains within one lease grows with the lease.
             lease_ms: if profile == Profile::LeaseClock { *dice.pick(&[1000, 1000, 3000, 10_000]) } else { 1000 },
         }
@@ -272,12 +277,12 @@ impl Workload {
         Workload {
             clients,
             readers: readers.min(clients - 1),
-            keys: dice.between(2, 8),
+            keys: if profile == Profile::Compaction { dice.between(6, 24) } else { dice.between(2, 8) },
             pause_ms_max: *dice.pick(&[5, 20, 60]),
             value_bytes_max: *dice.pick(&[8, 100, 2000]),
             deadline_ms: *dice.pick(&[500, 2000, 5000]),
-            deletes: *dice.pick(&[5, 5, 20]),
-            cold_keys: *dice.pick(&[0, 8, 30]),
+            deletes: if profile == Profile::Compaction { 25 } else { *dice.pick(&[5, 5, 20]) },
+            cold_keys: if profile == Profile::Compaction { 30 } else { *dice.pick(&[0, 8, 30]) },
         }
     }
 }
@@ -317,7 +322,9 @@ impl Faults {
             Profile::Fsync => {
                 Faults { disk: some(100, 4), kills: some(30, 2), power: some(70, 3), ..Faults::default() }
             }
-            Profile::Churn => Faults { moves: some(100, 8), kills: some(70, 4), ..Faults::default() },
+            Profile::Churn | Profile::Compaction => {
+                Faults { moves: some(100, 8), kills: some(70, 4), ..Faults::default() }
+            }
             Profile::Swarm => Faults {
                 partitions: some(50, 5),
                 clogs: some(30, 4),

@@ -242,8 +242,8 @@ fn cold(place: u64) -> Vec<u8> {
     format!("{}-cold-{place}", letter(place, 29)).into_bytes()
 }
 
-/// Of the values that stay: some of them fill the smallest segment.
-const COLD_BYTES: usize = 400;
+/// Of the values that stay: segments among them are mostly live, whatever else came while they were written.
+const COLD_BYTES: usize = 1500;
 
 fn counter(place: u64) -> Vec<u8> {
     format!("{}-counter-{place}", letter(place, 53)).into_bytes()

@@ -10,6 +10,7 @@
 //!    every run affords it.
 //! 3. [`linearizability`] needs no versions: it looks for an order of the operations that explains every answer, and when
 //!    there is none says up to where there was one. Costlier, so that long runs are sampled.
+//! 4. [`transactions`] looks for cycles in what transactions over several lists saw of each other, as Elle does.
 //!
 //! Beside them stands [`replication`]: leases, reconfiguration and reconciliation in small, of which `tests/replication.rs` goes
 //! through every reachable state.
@@ -29,5 +30,6 @@ pub mod register;
 pub mod replication;
 pub mod rows;
 pub mod session;
+pub mod transactions;
 
 pub use history::{Action, Answer, History, Operation, Outcome, Version};

@@ -215,7 +215,7 @@ fn bare_ok_is_ambiguous(action: &Action) -> bool {
     matches!(action, Action::Increment(_) | Action::Append(_))
 }
 
-fn atom(bytes: &[u8]) -> String {
+pub(crate) fn atom(bytes: &[u8]) -> String {
     match crate::register::number(&Some(bytes.to_vec())) {
         Some(number) => number.to_string(),
         None => quoted(&text::encode(bytes)),
@@ -348,7 +348,7 @@ fn read_version(event: &Edn) -> Result<Option<Version>, String> {
 }
 
 /// `None` is nil.
-fn bytes(value: &Edn) -> Result<Option<Vec<u8>>, String> {
+pub(crate) fn bytes(value: &Edn) -> Result<Option<Vec<u8>>, String> {
     match value {
         Edn::Nil => Ok(None),
         Edn::Int(number) => Ok(Some(number.to_string().into_bytes())),

@@ -12,6 +12,7 @@
 //! ```
 //! [`Log`] keeps the log, and is all that a backup needs. [`Store`] is a primary's view of it by key.
 
+mod cache;
 pub mod compaction;
 mod compression;
 mod error;
@@ -36,6 +37,7 @@ mod testing;
 mod verify;
 mod write;
 
+pub use cache::{ReadCache, ReadStats};
 pub use compression::Compression;
 pub use error::{Reject, StorageError};
 pub use files::FileCache;

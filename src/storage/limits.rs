@@ -54,6 +54,17 @@ pub const INDEX_GRANULE_BITS: u32 = 9;
 /// Lookups whose waits for memory overlap.
 pub const INDEX_BATCH: usize = 32;
 
+/// For the records that a node caches, its indexes and its logs' buffers, unless it says otherwise.
+pub const MEMORY_BYTES_DEFAULT: usize = 256 << 20;
+/// The cache is divided, so that those who use it at once seldom wait for each other, into parts no smaller than this ...
+pub const CACHE_SHARD_BYTES: usize = 1 << 20;
+/// ... and so many at most.
+pub const CACHE_SHARDS_MAX: usize = 256;
+/// Pieces that the cache takes from the system and gives back, roughly; far fewer than the system lets a process have.
+pub const CACHE_CHUNKS: usize = 8192;
+pub const CACHE_CHUNK_BYTES_MIN: usize = 4 << 10;
+pub const CACHE_CHUNK_BYTES_MAX: usize = 4 << 20;
+
 /// Sessions remembered for each region; the one idle for longest is forgotten first.
 pub const SESSIONS_MAX: usize = 65_536;
 /// Outcomes remembered for each session; the oldest is forgotten first.

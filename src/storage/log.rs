@@ -20,6 +20,7 @@
 //!
 //! Missing on purpose: repair of a damaged log from a replica, which the layer above does by learning anew.
 
+use crate::cache::{Buffered, ReadCache};
 use crate::compaction::Plan;
 use crate::error::{Reject, StorageError};
 use crate::files::{FileCache, SegmentHandle};
@@ -61,16 +62,25 @@ pub struct LogOptions {
     pub files: Arc<FileCache>,
     /// Where the regions' indexes lie, shared likewise.
     pub heap: HashHeap,
+    /// Their records in memory, shared likewise. It yields to what is in `heap`.
+    pub cache: Arc<ReadCache>,
 }
 
 impl LogOptions {
     pub fn new(cluster: u128) -> LogOptions {
+        let heap = HashHeap::default();
         LogOptions {
             cluster,
             segment_bytes: SEGMENT_BYTES_DEFAULT,
             files: FileCache::new(OPEN_FILES_MAX),
-            heap: HashHeap::default(),
+            cache: ReadCache::new(MEMORY_BYTES_DEFAULT, &heap),
+            heap,
         }
+    }
+
+    /// With so many bytes for the regions' indexes, the frames that logs keep in memory, and cached records.
+    pub fn with_memory(self, memory_bytes: usize) -> LogOptions {
+        LogOptions { cache: ReadCache::new(memory_bytes, &self.heap), ..self }
     }
 }
 
@@ -129,6 +139,7 @@ pub(crate) struct Shared {
     pub(crate) identity: Identity,
     pub(crate) files: Arc<FileCache>,
     pub(crate) heap: HashHeap,
+    pub(crate) cache: Arc<ReadCache>,
     /// A write or a flush failed, or was abandoned half way: what the disk holds is unknown.
     pub(crate) fenced: AtomicBool,
     /// A write waits for room on the disk.
@@ -161,13 +172,15 @@ pub(crate) struct Retired {
 }
 
 impl Shared {
-    pub(crate) fn new(env: &Env, dir: &str, identity: Identity, files: Arc<FileCache>, heap: HashHeap) -> Arc<Shared> {
+    pub(crate) fn new(env: &Env, dir: &str, region: RegionId, options: LogOptions) -> Arc<Shared> {
+        let LogOptions { cluster, files, heap, cache, .. } = options;
         Arc::new(Shared {
             env: env.clone(),
             dir: dir.to_owned(),
-            identity,
+            identity: Identity { cluster, region },
             files,
             heap,
+            cache,
             fenced: AtomicBool::new(false),
             out_of_space: AtomicBool::new(false),
             handles: RwLock::default(),
@@ -292,6 +305,8 @@ pub struct Log {
     /// The newest frames: all that are not written, and as many others as the bound allows.
     recent: VecDeque<Frame>,
     recent_bytes: usize,
+    /// Those of the recent frames, for the cache to yield to.
+    buffered: Buffered,
     queued: Vec<Frame>,
     queued_bytes: usize,
     /// Bytes handed to the outstanding job.
@@ -334,7 +349,7 @@ impl Log {
                 "segments of {segment_bytes} bytes, {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX} are allowed"
             )));
         }
-        let shared = Shared::new(env, dir, Identity { cluster: options.cluster, region }, options.files, options.heap);
+        let shared = Shared::new(env, dir, region, options);
         let (recovered, recovery) = recovery::recover(shared).await?;
         Ok((Log::from_recovered(recovered, segment_bytes), recovery))
     }
@@ -360,6 +375,7 @@ impl Log {
 
     fn from_recovered(recovered: Recovered, segment_bytes: u64) -> Log {
         Log {
+            buffered: Buffered::new(&recovered.shared.cache),
             shared: recovered.shared,
             segment_bytes,
             rolls: false,
@@ -558,6 +574,7 @@ impl Log {
             self.recent_bytes -= oldest.bytes.len();
             self.recent.pop_front();
         }
+        self.buffered.set(self.recent_bytes);
     }
 
     /// Everything queued since the last time, to be written. `None` if that is nothing, or while a job is outstanding.
@@ -790,6 +807,7 @@ impl Log {
         }
         self.recent.retain(|frame| !after(&frame.end));
         self.recent_bytes = self.recent.iter().map(|frame| frame.bytes.len()).sum();
+        self.buffered.set(self.recent_bytes);
         self.queued.retain(|frame| !after(&frame.end));
         self.queued_bytes = self.queued.iter().map(|frame| frame.bytes.len()).sum();
         self.ordered.retain(|ordered| ordered.seqno <= to.mark.seqno);

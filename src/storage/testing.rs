@@ -2,7 +2,7 @@
 
 use crate::index::{HashHeap, HashIndex, HashOptions, Index, PlainIndex};
 use crate::{
-    Compression, FileCache, Frame, Log, LogOptions, OwnedRecord, Record, Recovery, RegionId, StorageError, Store,
+    Compression, Epoch, FileCache, Frame, Log, LogOptions, OwnedRecord, Record, Recovery, RegionId, StorageError, Store,
 };
 use bytes::Bytes;
 use env::Env;
@@ -12,9 +12,14 @@ pub(crate) const CLUSTER: u128 = 0x5f0e_4d2c_0000_0001_8a7b_9c3d_1e2f_4a5b;
 pub(crate) const REGION: RegionId = RegionId(7);
 pub(crate) const DIR: &str = "regions/7";
 
-/// Segments so small that a few frames fill one.
+/// Segments so small that a few frames fill one, and a cache that holds a few hundred records.
 pub(crate) fn options() -> LogOptions {
-    LogOptions { segment_bytes: 2048, files: FileCache::new(3), ..LogOptions::new(CLUSTER) }
+    LogOptions { segment_bytes: 2048, files: FileCache::new(3), ..LogOptions::new(CLUSTER).with_memory(64 << 10) }
+}
+
+/// For tests of what the disk holds.
+pub(crate) async fn open_uncached(env: &Env) -> Log {
+    Log::open(env, DIR, REGION, options().with_memory(0)).await.expect("opens").0
 }
 
 pub(crate) async fn try_open(env: &Env) -> Result<(Log, Recovery), StorageError> {
@@ -31,6 +36,17 @@ pub(crate) async fn flush(log: &mut Log) {
         let written = job.run(true).await.expect("a healthy disk");
         log.finish_write(written);
     }
+}
+
+/// Appends, commits and settles.
+pub(crate) async fn append_and_settle(log: &mut Log, store: &mut Store, records: &[Record<'_>]) {
+    let frame = log.append(Epoch(1), 0, records).expect("appends");
+    store.appended(&frame);
+    flush(log).await;
+    let durable = log.durable().seqno;
+    log.set_committed(durable);
+    store.committed(durable);
+    store.settle().await;
 }
 
 /// Which index a store has.

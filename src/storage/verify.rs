@@ -4,14 +4,11 @@
 //! segments give against a plain replay of the log.
 
 use crate::error::StorageError;
-use crate::files::FileCache;
 use crate::folder::Folder;
 use crate::frame::Frame;
 use crate::hint::Hint;
 use crate::ids::{Epoch, Mark, RegionId, Seqno};
-use crate::index::HashHeap;
-use crate::limits::OPEN_FILES_MAX;
-use crate::log::{Log, Shared, read_frames};
+use crate::log::{Log, LogOptions, Shared, read_frames};
 use crate::recovery::{Evidence, Survey, survey};
 use crate::state::{self, DurableNote, State, state_path};
 use crate::store::{Entry, ScanCursor, Store, Stored};
@@ -49,7 +46,9 @@ pub async fn verify(env: &Env, dir: &str) -> Result<Report, StorageError> {
     let bytes = bytes.ok_or_else(|| StorageError::corrupt(&path, 0, "state file is missing"))?;
     let (_, identity, _) = State::decode(&bytes, &path)?;
     let state = State::load(disk, dir, &identity).await?.expect("read above");
-    let shared = Shared::new(env, dir, identity, FileCache::new(OPEN_FILES_MAX), HashHeap::default());
+    // What is checked is what the disk holds.
+    let options = LogOptions::new(identity.cluster).with_memory(0);
+    let shared = Shared::new(env, dir, identity.region, options);
     let mut report = Report { cluster: identity.cluster, region: identity.region, ..Report::default() };
     match check(&shared, state, &mut report).await {
         Err(StorageError::Io { doing, path, source }) => Err(StorageError::Io { doing, path, source }),

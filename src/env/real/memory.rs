@@ -22,6 +22,25 @@ impl Pages {
         assert!(words > 0, "no pages asked for");
         Pages { memory: system::Memory::new(words) }
     }
+
+    /// The words as the bytes that they consist of.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let words = self.memory.words_mut();
+        // SAFETY: any bytes are words and any words bytes, of alignment 1.
+        let (before, bytes, after) = unsafe { words.align_to_mut::<u8>() };
+        debug_assert!(before.is_empty() && after.is_empty());
+        bytes
+    }
+}
+
+/// As bytes.
+impl AsRef<[u8]> for Pages {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: as in `bytes_mut`.
+        let (before, bytes, after) = unsafe { self.memory.words().align_to::<u8>() };
+        debug_assert!(before.is_empty() && after.is_empty());
+        bytes
+    }
 }
 
 impl Deref for Pages {
@@ -117,6 +136,9 @@ mod tests {
             pages[words - 1] = u64::MAX;
             pages[0] ^= 5;
             assert_eq!(pages[words - 1] | 5, u64::MAX);
+            assert_eq!(pages.as_ref().len(), words * 8);
+            pages.bytes_mut()[..8].copy_from_slice(&7u64.to_ne_bytes());
+            assert_eq!((pages[0], &pages.as_ref()[..8]), (7, &7u64.to_ne_bytes()[..]));
         }
     }
 }

@@ -132,6 +132,7 @@ impl Log {
             let frame = self.recent.pop_front().expect("checked above");
             self.recent_bytes -= frame.bytes.len();
         }
+        self.buffered.set(self.recent_bytes);
     }
 
     /// Removes the segments that were replaced, once nobody reads them. True when none is left. On a full disk it may be

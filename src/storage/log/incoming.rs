@@ -137,6 +137,7 @@ impl Log {
         self.segments.insert(segment.id(), segment);
         self.recent.clear();
         self.recent_bytes = 0;
+        self.buffered.set(0);
         self.head = segment.end_as_head();
         self.marks = VecDeque::from([self.head]);
         (self.written, self.durable) = (self.head, self.head);

@@ -33,6 +33,7 @@ pub use scan::{ScanCursor, ScanJob, ScanPage, Scanned};
 pub use sessions::{Seen, SessionTable};
 pub use settle::{SettleJob, Settled};
 
+use crate::cache::{Buffered, ViewNumber};
 use crate::compression::Compression;
 use crate::error::StorageError;
 use crate::frame::Frame;
@@ -47,9 +48,8 @@ use bytes::Bytes;
 use compact::LiveBytes;
 use graves::Graves;
 use pending::{Pending, Version};
-use read::{Probe, Sight};
+use read::{Hit, Probe, Sight};
 use settle::Change;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A key's value.
@@ -76,6 +76,11 @@ impl Stored {
             }
             _ => None,
         }
+    }
+
+    /// What [`Stored::of`] was given, with its key.
+    fn record<'a>(&'a self, key: &'a [u8]) -> Record<'a> {
+        Record::Put { key, value: &self.value, compression: self.compression, expiry_ms: self.expiry_ms }
     }
 
     /// `at` says where it was read.
@@ -122,6 +127,10 @@ pub struct Store {
     hash_mask: u64,
     graves: Arc<Graves>,
     pending: Pending,
+    /// The bytes of what is pending, for the cache to yield to.
+    buffered: Buffered,
+    /// This store's entries in the cache.
+    view: ViewNumber,
     committed: Seqno,
     appended: Seqno,
     /// Up to where the log is in the index.
@@ -161,6 +170,8 @@ impl Store {
     ) -> Store {
         Store {
             pin: shared.pin(),
+            buffered: Buffered::new(&shared.cache),
+            view: shared.cache.new_view(),
             shared,
             index,
             hash_mask,
@@ -185,6 +196,7 @@ impl Store {
             self.pending.add(frame, item.seqno, item.location, item.record);
         }
         self.appended = frame.header.last_seqno();
+        self.buffered.set(self.pending.bytes());
     }
 
     /// Everything up to here is committed, and so written on this replica.
@@ -193,35 +205,79 @@ impl Store {
         self.committed = self.committed.max(up_to);
     }
 
-    /// Looks up a key. Does not wait and, if the key is pending, does not allocate.
+    /// Looks up a key. Does not wait and, if the key is pending or in the cache, does not allocate.
     pub fn get(&self, key: &[u8], view: View) -> Lookup {
         if let Some(version) = self.pending.newest(key, self.limit(view)) {
             return self.ready(version);
         }
-        let probe = self.probe(Bytes::copy_from_slice(key));
-        if probe.wanted().is_none() {
-            return Lookup::Ready(None);
+        let hash = self.shared.identity.key_hash(key);
+        let mut candidates = Candidates::default();
+        self.index.lookup(self.indexed(hash), &mut candidates);
+        self.look_up(key, hash, candidates)
+    }
+
+    /// [`Store::get`], if the answer needs no device: it may be pending, in the cache or in the kernel's.
+    pub fn get_now(&self, key: &[u8], view: View) -> Option<Result<Option<Entry>, StorageError>> {
+        match self.get(key, view) {
+            Lookup::Ready(entry) => Some(Ok(entry)),
+            Lookup::Read(mut job) => job.try_now(),
         }
-        Lookup::Read(ReadJob::new(self.sight(), probe))
     }
 
     /// [`Store::get`] of many keys, whose waits for memory overlap.
     pub fn get_many(&self, keys: &[&[u8]], view: View) -> Vec<Lookup> {
         let limit = self.limit(view);
-        let key_hashes: Vec<u128> = keys.iter().map(|key| self.shared.identity.key_hash(key)).collect();
+        let (hashes, candidates) = self.candidates(keys);
+        let found = keys.iter().zip(hashes).zip(candidates);
+        let answer = |((key, hash), candidates): ((&&[u8], u128), Candidates)| match self.pending.newest(key, limit) {
+            Some(version) => self.ready(version),
+            None => self.look_up(key, hash, candidates),
+        };
+        found.map(answer).collect()
+    }
+
+    /// The keys' hashes, and where the index says that they may be.
+    fn candidates<K: AsRef<[u8]>>(&self, keys: &[K]) -> (Vec<u128>, Vec<Candidates>) {
+        let key_hashes: Vec<u128> = keys.iter().map(|key| self.shared.identity.key_hash(key.as_ref())).collect();
         let hashes: Vec<u64> = key_hashes.iter().map(|&hash| self.indexed(hash)).collect();
         let mut candidates = vec![Candidates::default(); keys.len()];
         self.index.lookup_many(&hashes, &mut candidates);
-        let found = keys.iter().zip(key_hashes).zip(candidates);
-        let answer = |((key, hash), candidates): ((&&[u8], u128), Candidates)| match self.pending.newest(key, limit) {
-            Some(version) => self.ready(version),
-            None if candidates.is_empty() => Lookup::Ready(None),
-            None => {
-                let probe = Probe::new(Bytes::copy_from_slice(key), hash, candidates);
-                Lookup::Read(ReadJob::new(self.sight(), probe))
-            }
-        };
-        found.map(answer).collect()
+        (key_hashes, candidates)
+    }
+
+    /// Looks up a key that is not pending.
+    fn look_up(&self, key: &[u8], hash: u128, candidates: Candidates) -> Lookup {
+        if candidates.is_empty() {
+            return Lookup::Ready(None);
+        }
+        if let Some((location, stored)) = self.cached(key, hash, &candidates) {
+            return match stored.entry(&self.shared, location) {
+                Ok(entry) => Lookup::Ready(Some(entry)),
+                Err(error) => Lookup::Read(ReadJob::failed(self.sight(), error)),
+            };
+        }
+        let probe = Probe::new(Bytes::copy_from_slice(key), hash, candidates);
+        Lookup::Read(ReadJob::new(self.sight(), probe))
+    }
+
+    #[inline]
+    fn cached(&self, key: &[u8], hash: u128, candidates: &Candidates) -> Option<(Location, Stored)> {
+        self.shared.cache.get(
+            self.view.hash(hash),
+            key,
+            &self.shared.identity,
+            |location| self.candidate_of(hash, candidates, location).is_some(),
+            |location, record, share| Some((location, Stored::of(record, share)?)),
+        )
+    }
+
+    /// The candidate that says that the key's record, which the cache says lies there, is live.
+    fn candidate_of(&self, hash: u128, candidates: &Candidates, location: Location) -> Option<Candidate> {
+        // One of them may stand for a record that was overwritten: reads try the newest first.
+        if self.doubtful && candidates.len() > 1 {
+            return None;
+        }
+        candidates.iter().find(|candidate| candidate.covers(location) && !self.graves.contains(candidate, hash))
     }
 
     fn ready(&self, version: &Version) -> Lookup {
@@ -239,13 +295,6 @@ impl Store {
         }
     }
 
-    fn probe(&self, key: Bytes) -> Probe {
-        let hash = self.shared.identity.key_hash(&key);
-        let mut candidates = Candidates::default();
-        self.index.lookup(self.indexed(hash), &mut candidates);
-        Probe::new(key, hash, candidates)
-    }
-
     /// The part of a key's hash that the index is given.
     fn indexed(&self, key_hash: u128) -> u64 {
         key_hash as u64 & self.hash_mask
@@ -258,6 +307,7 @@ impl Store {
             mask: self.hash_mask & self.index.hash_mask(),
             settled: self.settled,
             graves: self.graves.clone(),
+            view: self.view,
         }
     }
 
@@ -266,28 +316,33 @@ impl Store {
         if self.settling.is_some() {
             return None;
         }
-        let mut changes: BTreeMap<&Bytes, Vec<&Version>> = BTreeMap::new();
-        let mut last = None;
-        for (seqno, key) in self.pending.oldest(self.committed, SETTLE_RECORDS_MAX) {
-            let version = self.pending.version(key, *seqno);
-            changes.entry(key).or_default().push(version);
-            last = Some(version);
-        }
-        let Version { seqno: up_to, location, .. } = *last?;
+        let oldest = || self.pending.oldest(self.committed, SETTLE_RECORDS_MAX);
+        let (up_to, _) = *oldest().last()?;
+        // Of several changes of a key the last one counts. The index is to see those in the order of the log.
+        let versions = oldest().map(|(seqno, key)| (seqno, key, self.pending.versions(key, up_to)));
+        let newest = versions.filter(|(seqno, _, versions)| versions.last().is_some_and(|last| last.seqno == **seqno));
+        let (keys, versions): (Vec<&Bytes>, Vec<&[Version]>) = newest.map(|(_, key, versions)| (key, versions)).unzip();
+        let location = versions.last().and_then(|versions| versions.last()).expect("the last of all").location;
         let end = (location.segment, location.offset + location.len as u64);
-        let mut changes: Vec<_> = changes.into_iter().map(|(key, versions)| self.change(key, &versions)).collect();
-        // The index is to see them in the order of the log.
-        changes.sort_by_key(|change| change.seqno);
+        let (hashes, candidates) = self.candidates(&keys);
+        let found = keys.iter().zip(versions).zip(hashes.into_iter().zip(candidates));
+        let changes = found.map(|((key, versions), (hash, candidates))| self.change(key, versions, hash, candidates));
+        let changes = changes.collect();
         self.settling = Some(up_to);
         Some(SettleJob { sight: self.sight(), changes, up_to, end, decided: 0 })
     }
 
-    /// Of several changes of a key the last one counts.
-    fn change(&self, key: &Bytes, versions: &[&Version]) -> Change {
-        let put = |version: &&Version| version.stored.as_ref().map(|_| version.location);
+    fn change(&self, key: &Bytes, versions: &[Version], hash: u128, candidates: Candidates) -> Change {
+        let put = |version: &Version| version.stored.as_ref().map(|_| version.location);
         let (last, hidden) = versions.split_last().expect("a change is of something");
-        let hidden = hidden.iter().filter_map(put).collect();
-        Change { seqno: last.seqno, probe: self.probe(key.clone()), new: put(last), hidden }
+        let fits = |location| self.candidate_of(hash, &candidates, location);
+        let found = match candidates.is_empty() {
+            true => None,
+            false => self.shared.cache.locate(self.view.hash(hash), key, fits),
+        };
+        let mut probe = Probe::new(key.clone(), hash, candidates);
+        probe.found = found.map(|(location, candidate)| Hit { candidate, location, stored: None });
+        Change { seqno: last.seqno, probe, new: put(last), hidden: hidden.iter().filter_map(put).collect() }
     }
 
     pub fn finish_settle(&mut self, settled: Settled) {
@@ -302,7 +357,9 @@ impl Store {
             tell(change.as_applied());
             self.apply(change);
         }
-        self.pending.settled(settled.up_to);
+        let (shared, view, mut record) = (&self.shared, self.view, Vec::new());
+        self.pending.settled(settled.up_to, |key, version| cache_settled(shared, view, key, version, &mut record));
+        self.buffered.set(self.pending.bytes());
         self.settled = settled.end;
     }
 
@@ -432,6 +489,15 @@ impl Store {
     pub fn memory_bytes(&self) -> usize {
         self.index.memory_bytes() + self.graves.memory_bytes() + self.pending.bytes() + self.sessions.memory_bytes()
     }
+}
+
+/// `room` is any bytes.
+fn cache_settled(shared: &Shared, view: ViewNumber, key: &[u8], version: &Version, room: &mut Vec<u8>) {
+    let (hash, location) = (view.hash(shared.identity.key_hash(key)), version.location);
+    let Some(stored) = &version.stored else { return shared.cache.remove(hash, key) };
+    room.clear();
+    stored.record(key).encode(&shared.identity.seeds(location.segment), location.offset, room);
+    shared.cache.insert(hash, key, location, room);
 }
 
 #[cfg(test)]

@@ -49,11 +49,10 @@ impl Pending {
         self.versions.get(key)?.iter().rfind(|version| version.seqno <= limit)
     }
 
-    /// The version of a key in [`Pending::oldest`].
-    pub(crate) fn version(&self, key: &[u8], seqno: Seqno) -> &Version {
+    /// The versions up to `limit` of a key in [`Pending::oldest`], oldest first.
+    pub(crate) fn versions(&self, key: &[u8], limit: Seqno) -> &[Version] {
         let versions = self.versions.get(key).expect("a key in order has versions");
-        let at = versions.binary_search_by_key(&seqno, |version| version.seqno);
-        &versions[at.expect("it is in order")]
+        &versions[..versions.partition_point(|version| version.seqno <= limit)]
     }
 
     /// The oldest versions up to `limit`, in log order.
@@ -67,11 +66,15 @@ impl Pending {
         self.order.range(from..)
     }
 
-    /// Drops the versions up to `seqno`: they are in the index.
-    pub(crate) fn settled(&mut self, seqno: Seqno) {
+    /// Drops the versions up to `seqno`: they are in the index. `newest` is given the last one of each key among them.
+    pub(crate) fn settled(&mut self, seqno: Seqno, mut newest: impl FnMut(&Bytes, &Version)) {
         while let Some((_, key)) = self.order.pop_front_if(|entry| entry.0 <= seqno) {
             let versions = self.versions.get_mut(&key).expect("a key in order has versions");
-            self.bytes -= versions.remove(0).location.len as usize;
+            let version = versions.remove(0);
+            self.bytes -= version.location.len as usize;
+            if versions.first().is_none_or(|next| next.seqno > seqno) {
+                newest(&key, &version);
+            }
             if versions.is_empty() {
                 self.versions.remove(&key);
             }

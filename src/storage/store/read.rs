@@ -1,5 +1,6 @@
 //! Reading the records that an index may mean.
 
+use crate::cache::ViewNumber;
 use crate::error::StorageError;
 use crate::ids::SegmentId;
 use crate::index::{Candidate, Candidates};
@@ -61,6 +62,8 @@ pub(crate) struct Sight {
     /// Up to where the log is in the index. What lies behind is not committed, or is found elsewhere.
     pub(crate) settled: (SegmentId, u64),
     pub(crate) graves: Arc<Graves>,
+    /// The store's entries in the cache.
+    pub(crate) view: ViewNumber,
 }
 
 impl Sight {
@@ -104,6 +107,17 @@ impl Sight {
         Stretch { candidate: wanted.candidate, bytes, asked: wanted.len, seeds, settled }
     }
 
+    /// Caches the record that `probe` found in the bytes read, if no later one of its key can come to lie in its page.
+    fn cache(&self, probe: &Probe, hit: &Hit, bytes: &[u8]) {
+        let Hit { candidate, location, .. } = *hit;
+        if candidate.offset + candidate.window as u64 > self.settled_in(candidate.segment) {
+            return;
+        }
+        let start = (location.offset - candidate.offset) as usize;
+        let record = &bytes[start..start + location.len as usize];
+        self.shared.cache.insert(self.view.hash(probe.hash), &probe.key, location, record);
+    }
+
     pub(crate) fn damaged(&self, candidate: &Candidate) -> StorageError {
         let handle = self.shared.add_handle(candidate.segment);
         StorageError::corrupt(&handle.path, candidate.offset, "not the record that the index points to")
@@ -141,7 +155,8 @@ pub(crate) struct Probe {
 pub(crate) struct Hit {
     pub(crate) candidate: Candidate,
     pub(crate) location: Location,
-    stored: Stored,
+    /// What it holds, unless only its place was asked for.
+    pub(crate) stored: Option<Stored>,
 }
 
 impl Probe {
@@ -160,14 +175,20 @@ impl Probe {
 
     pub(crate) fn look_at(&mut self, sight: &Sight, read: Result<Bytes, StorageError>) {
         let wanted = self.wanted().expect("it was read");
-        let judged = read.and_then(|bytes| self.judge(sight, wanted, &bytes));
+        let judged = read.and_then(|bytes| {
+            let judged = self.judge(sight, wanted, &bytes)?;
+            if let Judged::Hit(hit) = &judged {
+                sight.cache(self, hit, &bytes);
+            }
+            Ok(judged)
+        });
         match judged {
             Ok(Judged::Longer(len)) => {
                 self.longer = len;
                 return;
             }
             Ok(Judged::Hit(hit)) => self.found = Some(hit),
-            Ok(Judged::Other) => {}
+            Ok(Judged::Other) => sight.shared.cache.count_false_read(),
             Err(error) => self.failed = Some(error),
         }
         self.pass(wanted.candidate);
@@ -192,7 +213,7 @@ impl Probe {
         let stretch = sight.stretch(wanted, bytes, &handle.seeds);
         let judged = self.judge_stretch(sight, &stretch, bytes);
         match judged {
-            Ok(Some((location, stored))) => Ok(Judged::Hit(Hit { candidate, location, stored })),
+            Ok(Some((location, stored))) => Ok(Judged::Hit(Hit { candidate, location, stored: Some(stored) })),
             Ok(None) => Ok(Judged::Other),
             Err(Unfit::Longer(len)) => Ok(Judged::Longer(len)),
             Err(Unfit::Damaged) => Err(sight.damaged(&candidate)),
@@ -226,7 +247,7 @@ impl Probe {
     /// Once nothing is wanted. A candidate that could not be read might be the key's: that is not "absent".
     pub(crate) fn outcome(&mut self, shared: &Shared) -> Result<Option<Entry>, StorageError> {
         match (self.found.take(), self.failed.take()) {
-            (Some(hit), _) => hit.stored.entry(shared, hit.location).map(Some),
+            (Some(hit), _) => hit.stored.expect("it was read").entry(shared, hit.location).map(Some),
             (None, Some(error)) => Err(error),
             (None, None) => Ok(None),
         }
@@ -250,12 +271,14 @@ pub(crate) fn try_read(shared: &Shared, wanted: Wanted) -> Option<Result<Bytes, 
     let file = handle.try_file()?;
     let mut bytes = vec![0; wanted.len];
     let read = file.try_read_at(&mut bytes, wanted.candidate.offset)?;
+    shared.cache.count_read(wanted.len);
     let read = read.map_err(|error| StorageError::io("read", &handle.path, error));
     Some(read.map(|read| shortened(bytes, read)))
 }
 
 pub(crate) async fn read(shared: &Shared, wanted: Wanted) -> Result<Bytes, StorageError> {
     let handle = shared.add_handle(wanted.candidate.segment);
+    shared.cache.count_read(wanted.len);
     let (read, bytes) = handle.file().await?.read_at(vec![0; wanted.len], wanted.candidate.offset).await;
     let read = read.map_err(|error| StorageError::io("read", &handle.path, error))?;
     Ok(shortened(bytes, read))

@@ -82,6 +82,8 @@ fn an_entry_expires_at_its_time() {
 async fn follow(env: env::Env, mut dice: Dice, kind: Kind, hash_mask: u64) {
     let mut committed = Model::new();
     let mut latest = Model::new();
+    // Reads that end long after they began, and what is to come of them.
+    let mut slow: Vec<(ReadJob, Option<Entry>)> = Vec::new();
     for _ in 0..4 {
         let (mut log, _) = open(&env).await;
         if log.committed() < log.head().mark.seqno {
@@ -112,7 +114,14 @@ async fn follow(env: env::Env, mut dice: Dice, kind: Kind, hash_mask: u64) {
             let keys: Vec<_> = (0..dice.below(50)).map(|_| random_key(&mut dice)).collect();
             let borrowed: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
             for (key, lookup) in keys.iter().zip(store.get_many(&borrowed, View::Committed)) {
-                assert_eq!(answer(lookup).await, committed.get(key).cloned());
+                match lookup {
+                    Lookup::Read(job) if dice.percent(20) => slow.push((job, committed.get(key).cloned())),
+                    lookup => assert_eq!(answer(lookup).await, committed.get(key).cloned()),
+                }
+            }
+            while !slow.is_empty() && dice.percent(60) {
+                let (job, expected) = slow.swap_remove(dice.below(slow.len() as u64) as usize);
+                assert_eq!(job.run().await.expect("reads"), expected);
             }
         }
         assert_eq!(everything(&store, 5).await, committed);
@@ -210,7 +219,7 @@ fn what_cannot_be_read_is_an_error_and_the_rest_is_served() {
     let disk = DiskState::new(6, "store");
     let rot = disk.clone();
     single_with(disk, 6, |env| async move {
-        let (mut log, _) = open(&env).await;
+        let mut log = open_uncached(&env).await;
         let mut store = build(&log, Kind::Hash, 0).await;
         append(&mut log, &mut store, &[put("good", b"1"), put("rotten", b"some value")]);
         commit(&mut log, &mut store).await;
@@ -243,7 +252,7 @@ fn no_flipped_bit_changes_an_answer() {
         let rot = disk.clone();
         single_with(disk, seed, move |env| async move {
             let mut dice = stream(seed, "rot");
-            let (mut log, _) = open(&env).await;
+            let mut log = open_uncached(&env).await;
             let mut store = build(&log, Kind::Hash, hash_mask).await;
             let mut model = Model::new();
             for _ in 0..40 {

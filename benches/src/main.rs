@@ -2,13 +2,14 @@
 
 mod index;
 mod native;
+mod store;
 
 use clap::{Parser, Subcommand};
 use env::Env;
-use env::real::{IoChoice, Options, Stopwatch, stopwatch};
+use env::real::{IoChoice, Options, stopwatch};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use storage::{Epoch, Log, LogOptions, Lookup, Record, RegionId, StorageError, Store, View};
+use storage::{Epoch, Log, LogOptions, Record, RegionId, StorageError};
 
 /// Measures parts of Steadfast.
 #[derive(Parser)]
@@ -31,13 +32,17 @@ enum Bench {
         #[arg(long, default_value_t = 100)]
         bytes: usize,
     },
-    /// Loads a region's store in frames of 1,000 records, unflushed, and reads every key back in another order.
+    /// Loads a region's store in frames of 1,000 records, unflushed, reads every key back in another order, and overwrites
+    /// all: without a cache, then with one.
     #[command(after_help = "Example: benches store --keys 1000000 --bytes 100")]
     Store {
         #[arg(long, default_value_t = 1_000_000)]
         keys: u64,
         #[arg(long, default_value_t = 100)]
         bytes: usize,
+        /// Bytes for the cache and the index together.
+        #[arg(long, default_value_t = 1 << 30)]
+        memory: usize,
     },
     /// Memory, reads and speed of the hash index while a region grows from half of the keys to all of them.
     #[command(after_help = "Example: benches index-memory --keys 10000000")]
@@ -94,10 +99,12 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
                 runtime.block_on(storage::destroy(&env, FOLDER))?;
             }
         }
-        Bench::Store { keys, bytes } => {
+        Bench::Store { keys, bytes, memory } => {
             let env = runtime.block_on(async { open(arguments, IoChoice::Auto) })?;
-            runtime.block_on(load_and_read(&env, keys, bytes))?;
-            runtime.block_on(storage::destroy(&env, FOLDER))?;
+            for memory in [0, memory] {
+                runtime.block_on(store::measure(&env, keys, bytes, memory))?;
+                runtime.block_on(storage::destroy(&env, FOLDER))?;
+            }
         }
         Bench::Native { keys, seconds } => {
             println!("{}", runtime.block_on(native::run(&arguments.folder, keys, seconds))?);
@@ -136,43 +143,6 @@ async fn append_flushed(env: &Env, frames: u64, bytes: usize) -> Result<f64, Sto
     let seconds = started.elapsed().as_secs_f64();
     log.close().await?;
     Ok(seconds)
-}
-
-async fn load_and_read(env: &Env, keys: u64, bytes: usize) -> Result<(), StorageError> {
-    let mut log = open_log(env).await?;
-    let mut store = Store::build(&log).await?;
-    let value = vec![b'v'; bytes];
-    let started = stopwatch();
-    for batch in 0..keys.div_ceil(1000) {
-        let names: Vec<[u8; 8]> =
-            (batch * 1000..keys.min((batch + 1) * 1000)).map(|key| spread(key).to_be_bytes()).collect();
-        let records: Vec<Record<'_>> = names.iter().map(|key| Record::put(key, &value)).collect();
-        let frame = log.append(Epoch(1), 0, &records)?;
-        store.appended(&frame);
-        let written = log.take_unwritten().expect("just appended").run(false).await?;
-        log.finish_write(written);
-        log.set_committed(frame.end.mark.seqno);
-        store.committed(frame.end.mark.seqno);
-        store.settle().await;
-    }
-    row("put", "never", keys, &started);
-    let started = stopwatch();
-    for key in 0..keys {
-        let name = spread(key * 7919 % keys).to_be_bytes();
-        let found = match store.get(&name, View::Committed) {
-            Lookup::Ready(entry) => entry,
-            Lookup::Read(job) => job.run().await?,
-        };
-        assert_eq!(found.map(|entry| entry.value.len()), Some(bytes), "key {key}");
-    }
-    row("get", "never", keys, &started);
-    println!("store keys={} memory_bytes={}", store.len(), store.memory_bytes());
-    log.close().await
-}
-
-fn row(what: &str, flushed: &str, keys: u64, started: &Stopwatch) {
-    let us = started.elapsed().as_secs_f64() * 1e6 / keys as f64;
-    println!("store phase={what} flushed={flushed} keys={keys} us_per_key={us:.2}");
 }
 
 /// Numbers in no order.

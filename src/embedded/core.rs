@@ -77,11 +77,9 @@ impl From<StorageError> for Refused {
 }
 
 /// A value, or the way to it.
-// Looked at at once and not kept.
-#[allow(clippy::large_enum_variant)]
 pub(crate) enum Found {
     Ready(Option<Bytes>),
-    Read(ReadJob),
+    Read(Box<ReadJob>),
 }
 
 impl Core {
@@ -221,7 +219,8 @@ impl Core {
         self.check_readable()?;
         if let Some(before) = self.versions.before(key, snapshot) {
             let Some(location) = before else { return Ok(Found::Ready(None)) };
-            return Ok(Found::Read(self.store.find_at(Bytes::copy_from_slice(key), key_hash, location)));
+            let job = self.store.find_at(Bytes::copy_from_slice(key), key_hash, location);
+            return Ok(Found::Read(Box::new(job)));
         }
         match self.find_closed(key, key_hash, snapshot)? {
             Some(found) => Ok(found),

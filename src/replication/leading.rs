@@ -764,7 +764,11 @@ impl FrameBuilder {
     }
 }
 
-async fn finish_reads(mut values: Vec<Option<Bytes>>, jobs: Vec<(usize, storage::ReadJob)>, wall_ms: u64) -> Response {
+async fn finish_reads(
+    mut values: Vec<Option<Bytes>>,
+    jobs: Vec<(usize, Box<storage::ReadJob>)>,
+    wall_ms: u64,
+) -> Response {
     for (at, job) in jobs {
         match job.run().await {
             Ok(entry) => values[at] = live(entry, wall_ms),

@@ -232,10 +232,16 @@ impl<'a> Record<'a> {
     /// Reads the record that `bytes` begins with, and its length, if its checksum says that it belongs to that offset.
     pub(crate) fn read(bytes: &'a [u8], seeds: &Seeds, offset: u64) -> Result<(Record<'a>, usize), &'static str> {
         let (record, len) = Record::parse(bytes)?;
-        if seeds.sum32(&bytes[4..len], offset) != u32_at(bytes, 0) {
+        if !Record::is_whole(&bytes[..len], seeds, offset) {
             return Err("record's checksum is wrong");
         }
         Ok((record, len))
+    }
+
+    /// Whether the checksum of a record, which is all of `bytes`, says that it belongs to that offset.
+    #[inline]
+    pub(crate) fn is_whole(bytes: &[u8], seeds: &Seeds, offset: u64) -> bool {
+        seeds.sum32(&bytes[4..], offset) == u32_at(bytes, 0)
     }
 }
 

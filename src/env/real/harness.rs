@@ -20,12 +20,23 @@ impl Stopwatch {
 /// machine does not show in it.
 pub fn thread_cpu_time() -> Duration {
     #[cfg(target_os = "linux")]
-    {
-        let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
-    }
+    return counted(rustix::time::ClockId::ThreadCPUTime);
     #[cfg(not(target_os = "linux"))]
     Duration::ZERO
+}
+
+/// [`thread_cpu_time`] of all threads together, and of what the kernel does on its own for them.
+pub fn process_cpu_time() -> Duration {
+    #[cfg(target_os = "linux")]
+    return counted(rustix::time::ClockId::ProcessCPUTime);
+    #[cfg(not(target_os = "linux"))]
+    Duration::ZERO
+}
+
+#[cfg(target_os = "linux")]
+fn counted(clock: rustix::time::ClockId) -> Duration {
+    let used = rustix::time::clock_gettime(clock);
+    Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
 }
 
 /// A seed to begin with.

@@ -23,12 +23,13 @@ mod shard;
 mod table;
 
 use crate::index::HashHeap;
-use crate::limits::{CACHE_CHUNK_BYTES_MAX, CACHE_CHUNK_BYTES_MIN, CACHE_CHUNKS, CACHE_SHARD_BYTES, CACHE_SHARDS_MAX};
+use crate::limits::*;
 use crate::record::{Location, Record};
 use crate::seed::Identity;
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use shard::{Cached, Shard};
+use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -105,46 +106,74 @@ impl ReadCache {
     }
 
     pub(crate) fn new_view(&self) -> ViewNumber {
+        if env::mutants::active("M16") {
+            return ViewNumber(0);
+        }
         // An odd factor maps numbers one to one.
         ViewNumber(self.views.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
+    /// The number of the hash's shard; there are some.
+    fn shard_number(&self, hash: EntryHash) -> usize {
+        hash.0.rotate_left(self.shards.len().ilog2()) as usize & (self.shards.len() - 1)
+    }
+
     fn shard(&self, hash: EntryHash) -> Option<&Mutex<Shard>> {
-        let bits = self.shards.len().checked_ilog2()?;
-        Some(&self.shards[hash.0.rotate_left(bits) as usize & (self.shards.len() - 1)])
+        if self.shards.is_empty() { None } else { Some(&self.shards[self.shard_number(hash)]) }
     }
 
-    /// What `take` makes of the key's record, with what shares its parts, if it is here, whole, and `fits` its location.
+    /// Begins to wait for what [`Opened::get`] needs. Nobody else gets at that part of the cache meanwhile.
     #[inline]
-    pub(crate) fn get<T>(
-        &self,
-        hash: EntryHash,
-        key: &[u8],
-        identity: &Identity,
-        fits: impl Fn(Location) -> bool,
-        take: impl Fn(Location, &Record<'_>, &dyn Fn(&[u8]) -> Bytes) -> Option<T>,
-    ) -> Option<T> {
-        self.shard(hash)?.lock().get(hash.0, |cached, share| {
-            let location = cached.location;
-            if !is_of(&cached, key) || !fits(location) {
-                return None;
-            }
-            let seeds = identity.seeds(location.segment);
-            let (record, _) = Record::read(cached.record, &seeds, location.offset).ok()?;
-            take(location, &record, share)
-        })
+    pub(crate) fn open(&self, hash: EntryHash) -> Opened<'_> {
+        let shard = self.shard(hash).map(|shard| shard.lock());
+        if let Some(shard) = &shard {
+            black_box(shard.touch(hash.0));
+        }
+        Opened { shard, hash }
     }
 
-    /// Where the key's record lies, if it is here and `fits` makes something of that, which is given too. No use.
-    pub(crate) fn locate<T>(
+    /// Calls `visit` with each number of `hashes` and the shard of that hash. The waits for memory overlap.
+    fn visit(&self, hashes: &[EntryHash], mut visit: impl FnMut(usize, &mut Shard)) {
+        for (group, hashes) in hashes.chunks(INDEX_BATCH).enumerate().filter(|_| !self.shards.is_empty()) {
+            let mut numbers: Vec<usize> = hashes.iter().map(|&hash| self.shard_number(hash)).collect();
+            // Always in the same order, so that nobody waits for one who waits for him.
+            numbers.sort_unstable();
+            numbers.dedup();
+            let mut shards: Vec<MutexGuard<'_, Shard>> = numbers.iter().map(|&at| self.shards[at].lock()).collect();
+            let held = |hash: EntryHash| numbers.binary_search(&self.shard_number(hash)).expect("locked above");
+            black_box(hashes.iter().fold(0, |all, &hash| all ^ shards[held(hash)].touch(hash.0)));
+            black_box(hashes.iter().fold(0, |all, &hash| all ^ shards[held(hash)].touch_entry(hash.0)));
+            for (at, &hash) in hashes.iter().enumerate() {
+                visit(group * INDEX_BATCH + at, &mut shards[held(hash)]);
+            }
+        }
+    }
+
+    /// [`Opened::get`] of many: what `take` makes of the records of those of `asked` that are here. It is given the number too.
+    pub(crate) fn get_many<T>(
         &self,
-        hash: EntryHash,
-        key: &[u8],
-        fits: impl Fn(Location) -> Option<T>,
-    ) -> Option<(Location, T)> {
-        let shard = self.shard(hash)?.lock();
-        let location = shard.find(hash.0, |cached| is_of(&cached, key)).map(|(_, cached)| cached.location)?;
-        Some((location, fits(location)?))
+        asked: &[(EntryHash, &[u8])],
+        identity: &Identity,
+        fits: impl Fn(usize, Location) -> bool,
+        take: impl Fn(Location, &Record<'_>, &dyn Fn(&[u8]) -> Bytes) -> Option<T>,
+    ) -> Vec<Option<T>> {
+        let hashes: Vec<EntryHash> = asked.iter().map(|(hash, _)| *hash).collect();
+        let mut found: Vec<Option<T>> = asked.iter().map(|_| None).collect();
+        self.visit(&hashes, |at, shard| {
+            let (hash, key) = asked[at];
+            found[at] = get(shard, hash, key, identity, |location| fits(at, location), &take);
+        });
+        found
+    }
+
+    /// Where the records of those keys lie that are here. That is no use of theirs.
+    pub(crate) fn locate_many<K: AsRef<[u8]>>(&self, hashes: &[EntryHash], keys: &[K]) -> Vec<Option<Location>> {
+        let mut found = vec![None; keys.len()];
+        self.visit(hashes, |at, shard| {
+            let same = |cached: Cached<'_>| is_of(&cached, keys[at].as_ref());
+            found[at] = shard.find(hashes[at].0, same).map(|(_, cached)| cached.location);
+        });
+        found
     }
 
     /// The key's record has come to lie there: `record` is what it is.
@@ -249,6 +278,46 @@ impl Drop for Buffered {
 
 /// Memory is taken and given back in parts of the budget, one in so many.
 const STEPS: usize = 128;
+
+/// A part of the cache that is about to be looked at.
+pub(crate) struct Opened<'a> {
+    shard: Option<MutexGuard<'a, Shard>>,
+    hash: EntryHash,
+}
+
+impl Opened<'_> {
+    /// What `take` makes of the key's record, with what shares its parts, if it is here, whole, and `fits` its location.
+    #[inline]
+    pub(crate) fn get<T>(
+        self,
+        key: &[u8],
+        identity: &Identity,
+        fits: impl Fn(Location) -> bool,
+        take: impl Fn(Location, &Record<'_>, &dyn Fn(&[u8]) -> Bytes) -> Option<T>,
+    ) -> Option<T> {
+        get(&mut *self.shard?, self.hash, key, identity, fits, &take)
+    }
+}
+
+#[inline]
+fn get<T>(
+    shard: &mut Shard,
+    hash: EntryHash,
+    key: &[u8],
+    identity: &Identity,
+    fits: impl Fn(Location) -> bool,
+    take: &impl Fn(Location, &Record<'_>, &dyn Fn(&[u8]) -> Bytes) -> Option<T>,
+) -> Option<T> {
+    shard.get(hash.0, |cached, share| {
+        let location = cached.location;
+        let (record, _) = Record::parse(cached.record).ok()?;
+        if record.key() != Some(key) || !fits(location) {
+            return None;
+        }
+        Record::is_whole(cached.record, &identity.seeds(location.segment), location.offset).then_some(())?;
+        take(location, &record, share)
+    })
+}
 
 fn is_of(cached: &Cached<'_>, key: &[u8]) -> bool {
     Record::parse(cached.record).is_ok_and(|(record, _)| record.key() == Some(key))

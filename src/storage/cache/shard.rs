@@ -198,6 +198,20 @@ impl Shard {
         self.table.entries()
     }
 
+    /// Something of the slots that a look at this hash reads.
+    #[inline]
+    pub(super) fn touch(&self, hash: u64) -> u64 {
+        self.table.touch(hash)
+    }
+
+    /// Something of the entry that a look at this hash reads.
+    #[inline]
+    pub(super) fn touch_entry(&self, hash: u64) -> u64 {
+        let Some((_, place)) = self.table.find(hash).next() else { return 0 };
+        let cached = self.cached(place);
+        cached.hash ^ cached.record.get(64).copied().unwrap_or(0) as u64
+    }
+
     /// What `look` makes of the entry with that hash for which it makes something; it is given the entry, and what shares
     /// parts of it. Counts as a use.
     #[inline]
@@ -309,7 +323,7 @@ impl Shard {
     }
 
     fn place(&self, number: usize, at: usize) -> Place {
-        Place((number as u64) << self.unit_bits() | at as u64 / 8)
+        Place(((number as u64) << self.unit_bits()) + at as u64 / 8)
     }
 
     fn add_chunk(&mut self, which: Which, len: usize) {

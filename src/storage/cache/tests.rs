@@ -69,7 +69,7 @@ impl Direct {
             Record::Put { value, .. } => Some((location, share(value))),
             _ => None,
         };
-        self.cache.get(self.hash(key), key, &IDENTITY, |_| true, take)
+        self.cache.open(self.hash(key)).get(key, &IDENTITY, |_| true, take)
     }
 }
 

@@ -41,7 +41,7 @@ impl Log {
         options: LogOptions,
     ) -> Result<Log, StorageError> {
         let identity = Identity { cluster: options.cluster, region };
-        let shared = Shared::new(env, dir, identity, options.files, options.heap);
+        let shared = Shared::new(env, dir, region, options);
         let disk = env.disk().as_ref();
         let Some(state) = State::load(disk, dir, &identity).await? else {
             return Err(StorageError::corrupt(&state_path(dir), 0, "state file is missing"));

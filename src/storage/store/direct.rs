@@ -10,7 +10,7 @@ use crate::log::ClosedFrame;
 use crate::record::Location;
 use crate::store::read::{Probe, ReadJob};
 use crate::store::settle::{Change, SettleJob};
-use crate::store::{Lookup, Store};
+use crate::store::{Lookup, Store, take};
 use bytes::Bytes;
 
 /// What settling did to a key.
@@ -34,20 +34,28 @@ impl Change {
 impl Store {
     /// Looks a key up that no frame outside of the index holds. `key_hash` is its [`crate::Identity::key_hash`].
     pub fn find(&self, key: &[u8], key_hash: u128) -> Lookup {
+        // Two waits for memory that overlap.
+        let cache = self.shared.cache.open(self.view.hash(key_hash));
         let mut candidates = Candidates::default();
         self.index.lookup(self.indexed(key_hash), &mut candidates);
         if candidates.is_empty() {
             return Lookup::Ready(None);
         }
-        let probe = Probe::new(Bytes::copy_from_slice(key), key_hash, candidates);
-        Lookup::Read(ReadJob::new(self.sight(), probe))
+        let fits = |location| self.candidate_of(key_hash, &candidates, location).is_some();
+        match cache.get(key, &self.shared.identity, fits, take) {
+            Some(found) => self.found(found),
+            None => self.read(key, key_hash, candidates),
+        }
     }
 
     /// Reads a put of the key that was in the index, from a segment that somebody kept.
     pub fn find_at(&self, key: Bytes, key_hash: u128, location: Location) -> ReadJob {
         let mut candidates = Candidates::default();
         candidates.push(Candidate::exact(location));
-        ReadJob::new(self.sight(), Probe::new(key, key_hash, candidates))
+        // What was overwritten is no entry of the key's.
+        let mut probe = Probe::new(key, key_hash, candidates);
+        probe.caches = false;
+        ReadJob::new(self.sight(), probe)
     }
 
     /// Moves a written frame, the next after those in the index, into it; finish it with [`Store::finish_settle_telling`].
@@ -67,12 +75,13 @@ impl Store {
         let mut found = vec![Candidates::default(); hashes.len()];
         self.index.lookup_many(&hashes, &mut found);
         changes.iter_mut().zip(found).for_each(|(change, found)| change.probe.candidates = found);
+        self.look_in_cache(&mut changes);
         let up_to = frame.header.last_seqno();
         self.appended = self.appended.max(up_to);
         self.committed = self.committed.max(up_to);
         self.settling = Some(up_to);
         let end = (frame.end.segment, frame.end.offset);
-        Some(SettleJob { sight: self.sight(), changes, up_to, end, decided: 0 })
+        Some(SettleJob { sight: self.sight(), changes, frame: Some(Box::new(frame.clone())), up_to, end, decided: 0 })
     }
 
     /// Where a scan meets a key: [`crate::ScanCursor::place`]s ascend, and a key whose place lies before a page was given by

@@ -33,7 +33,7 @@ pub use scan::{ScanCursor, ScanJob, ScanPage, Scanned};
 pub use sessions::{Seen, SessionTable};
 pub use settle::{SettleJob, Settled};
 
-use crate::cache::{Buffered, ViewNumber};
+use crate::cache::{Buffered, EntryHash, ReadCache, ViewNumber};
 use crate::compression::Compression;
 use crate::error::StorageError;
 use crate::frame::Frame;
@@ -111,11 +111,9 @@ pub enum View {
 }
 
 /// A read's answer, or the way to it.
-// It is looked at at once and not kept: a box would cost each read an allocation for nothing.
-#[allow(clippy::large_enum_variant)]
 pub enum Lookup {
     Ready(Option<Entry>),
-    Read(ReadJob),
+    Read(Box<ReadJob>),
 }
 
 pub struct Store {
@@ -211,9 +209,7 @@ impl Store {
             return self.ready(version);
         }
         let hash = self.shared.identity.key_hash(key);
-        let mut candidates = Candidates::default();
-        self.index.lookup(self.indexed(hash), &mut candidates);
-        self.look_up(key, hash, candidates)
+        self.find(key, hash)
     }
 
     /// [`Store::get`], if the answer needs no device: it may be pending, in the cache or in the kernel's.
@@ -228,10 +224,18 @@ impl Store {
     pub fn get_many(&self, keys: &[&[u8]], view: View) -> Vec<Lookup> {
         let limit = self.limit(view);
         let (hashes, candidates) = self.candidates(keys);
-        let found = keys.iter().zip(hashes).zip(candidates);
-        let answer = |((key, hash), candidates): ((&&[u8], u128), Candidates)| match self.pending.newest(key, limit) {
-            Some(version) => self.ready(version),
-            None => self.look_up(key, hash, candidates),
+        let asked: Vec<_> = keys.iter().zip(&hashes).map(|(&key, &hash)| (self.view.hash(hash), key)).collect();
+        let fits = |at: usize, location| self.candidate_of(hashes[at], &candidates[at], location).is_some();
+        let cached = self.shared.cache.get_many(&asked, &self.shared.identity, fits, take);
+        let found = keys.iter().zip(cached).zip(hashes.iter().zip(&candidates));
+        let answer = |((key, cached), (&hash, candidates)): ((&&[u8], _), (&u128, &Candidates))| match (
+            self.pending.newest(key, limit),
+            cached,
+        ) {
+            (Some(version), _) => self.ready(version),
+            (None, Some(found)) => self.found(found),
+            (None, None) if candidates.is_empty() => Lookup::Ready(None),
+            (None, None) => self.read(key, hash, candidates.clone()),
         };
         found.map(answer).collect()
     }
@@ -245,30 +249,16 @@ impl Store {
         (key_hashes, candidates)
     }
 
-    /// Looks up a key that is not pending.
-    fn look_up(&self, key: &[u8], hash: u128, candidates: Candidates) -> Lookup {
-        if candidates.is_empty() {
-            return Lookup::Ready(None);
+    fn found(&self, (location, stored): (Location, Stored)) -> Lookup {
+        match stored.entry(&self.shared, location) {
+            Ok(entry) => Lookup::Ready(Some(entry)),
+            Err(error) => Lookup::Read(Box::new(ReadJob::failed(self.sight(), error))),
         }
-        if let Some((location, stored)) = self.cached(key, hash, &candidates) {
-            return match stored.entry(&self.shared, location) {
-                Ok(entry) => Lookup::Ready(Some(entry)),
-                Err(error) => Lookup::Read(ReadJob::failed(self.sight(), error)),
-            };
-        }
-        let probe = Probe::new(Bytes::copy_from_slice(key), hash, candidates);
-        Lookup::Read(ReadJob::new(self.sight(), probe))
     }
 
-    #[inline]
-    fn cached(&self, key: &[u8], hash: u128, candidates: &Candidates) -> Option<(Location, Stored)> {
-        self.shared.cache.get(
-            self.view.hash(hash),
-            key,
-            &self.shared.identity,
-            |location| self.candidate_of(hash, candidates, location).is_some(),
-            |location, record, share| Some((location, Stored::of(record, share)?)),
-        )
+    fn read(&self, key: &[u8], hash: u128, candidates: Candidates) -> Lookup {
+        let probe = Probe::new(Bytes::copy_from_slice(key), hash, candidates);
+        Lookup::Read(Box::new(ReadJob::new(self.sight(), probe)))
     }
 
     /// The candidate that says that the key's record, which the cache says lies there, is live.
@@ -283,7 +273,7 @@ impl Store {
     fn ready(&self, version: &Version) -> Lookup {
         match version.entry(&self.shared) {
             Ok(entry) => Lookup::Ready(entry),
-            Err(error) => Lookup::Read(ReadJob::failed(self.sight(), error)),
+            Err(error) => Lookup::Read(Box::new(ReadJob::failed(self.sight(), error))),
         }
     }
 
@@ -325,24 +315,26 @@ impl Store {
         let location = versions.last().and_then(|versions| versions.last()).expect("the last of all").location;
         let end = (location.segment, location.offset + location.len as u64);
         let (hashes, candidates) = self.candidates(&keys);
-        let found = keys.iter().zip(versions).zip(hashes.into_iter().zip(candidates));
-        let changes = found.map(|((key, versions), (hash, candidates))| self.change(key, versions, hash, candidates));
-        let changes = changes.collect();
+        let probes = keys.iter().zip(hashes.into_iter().zip(candidates));
+        let probes = probes.map(|(&key, (hash, candidates))| Probe::new(key.clone(), hash, candidates));
+        let mut changes = probes.zip(versions).map(|(probe, versions)| change(probe, versions)).collect::<Vec<_>>();
+        self.look_in_cache(&mut changes);
         self.settling = Some(up_to);
-        Some(SettleJob { sight: self.sight(), changes, up_to, end, decided: 0 })
+        Some(SettleJob { sight: self.sight(), changes, frame: None, up_to, end, decided: 0 })
     }
 
-    fn change(&self, key: &Bytes, versions: &[Version], hash: u128, candidates: Candidates) -> Change {
-        let put = |version: &Version| version.stored.as_ref().map(|_| version.location);
-        let (last, hidden) = versions.split_last().expect("a change is of something");
-        let fits = |location| self.candidate_of(hash, &candidates, location);
-        let found = match candidates.is_empty() {
-            true => None,
-            false => self.shared.cache.locate(self.view.hash(hash), key, fits),
-        };
-        let mut probe = Probe::new(key.clone(), hash, candidates);
-        probe.found = found.map(|(location, candidate)| Hit { candidate, location, stored: None });
-        Change { seqno: last.seqno, probe, new: put(last), hidden: hidden.iter().filter_map(put).collect() }
+    /// Spares those changes a read whose keys' records the cache knows to be where the index says.
+    fn look_in_cache(&self, changes: &mut [Change]) {
+        let hashes: Vec<_> = changes.iter().map(|change| self.view.hash(change.probe.hash)).collect();
+        let keys: Vec<&Bytes> = changes.iter().map(|change| &change.probe.key).collect();
+        let cached = self.shared.cache.locate_many(&hashes, &keys);
+        for (Change { probe, .. }, cached) in changes.iter_mut().zip(cached) {
+            let hit = |location| {
+                let candidate = self.candidate_of(probe.hash, &probe.candidates, location)?;
+                Some(Hit { candidate, location, stored: None })
+            };
+            probe.found = cached.and_then(hit);
+        }
     }
 
     pub fn finish_settle(&mut self, settled: Settled) {
@@ -355,10 +347,20 @@ impl Store {
         for change in settled.changes {
             self.doubtful |= change.probe.failed().is_some();
             tell(change.as_applied());
+            if let Some(frame) = &settled.frame {
+                let record = change.new.map(|location| (location, frame.record_bytes(location)));
+                cache_settled(&self.shared.cache, self.view.hash(change.probe.hash), &change.probe.key, record);
+            }
             self.apply(change);
         }
-        let (shared, view, mut record) = (&self.shared, self.view, Vec::new());
-        self.pending.settled(settled.up_to, |key, version| cache_settled(shared, view, key, version, &mut record));
+        let (shared, view, mut bytes) = (&self.shared, self.view, Vec::new());
+        self.pending.settled(settled.up_to, |key, Version { location, stored, .. }| {
+            bytes.clear();
+            let seeds = shared.identity.seeds(location.segment);
+            stored.iter().for_each(|stored| stored.record(key).encode(&seeds, location.offset, &mut bytes));
+            let record = stored.as_ref().map(|_| (*location, bytes.as_slice()));
+            cache_settled(&shared.cache, view.hash(shared.identity.key_hash(key)), key, record);
+        });
         self.buffered.set(self.pending.bytes());
         self.settled = settled.end;
     }
@@ -491,13 +493,23 @@ impl Store {
     }
 }
 
-/// `room` is any bytes.
-fn cache_settled(shared: &Shared, view: ViewNumber, key: &[u8], version: &Version, room: &mut Vec<u8>) {
-    let (hash, location) = (view.hash(shared.identity.key_hash(key)), version.location);
-    let Some(stored) = &version.stored else { return shared.cache.remove(hash, key) };
-    room.clear();
-    stored.record(key).encode(&shared.identity.seeds(location.segment), location.offset, room);
-    shared.cache.insert(hash, key, location, room);
+fn take(location: Location, record: &Record<'_>, share: &dyn Fn(&[u8]) -> Bytes) -> Option<(Location, Stored)> {
+    Some((location, Stored::of(record, share)?))
+}
+
+/// Of several changes of a key the last one counts.
+fn change(probe: Probe, versions: &[Version]) -> Change {
+    let put = |version: &Version| version.stored.as_ref().map(|_| version.location);
+    let (last, hidden) = versions.split_last().expect("a change is of something");
+    Change { seqno: last.seqno, probe, new: put(last), hidden: hidden.iter().filter_map(put).collect() }
+}
+
+/// The key's record is this one by now, or none.
+fn cache_settled(cache: &ReadCache, hash: EntryHash, key: &[u8], record: Option<(Location, &[u8])>) {
+    match record {
+        Some((location, bytes)) => cache.insert(hash, key, location, bytes),
+        None => cache.remove(hash, key),
+    }
 }
 
 #[cfg(test)]

@@ -148,6 +148,8 @@ pub(crate) struct Probe {
     /// The next one's record is longer than its candidate says.
     longer: usize,
     pub(crate) found: Option<Hit>,
+    /// What is found may come into the cache.
+    pub(crate) caches: bool,
     failed: Option<StorageError>,
 }
 
@@ -161,7 +163,7 @@ pub(crate) struct Hit {
 
 impl Probe {
     pub(crate) fn new(key: Bytes, hash: u128, candidates: Candidates) -> Probe {
-        Probe { key, hash, candidates, tried: 0, longer: 0, found: None, failed: None }
+        Probe { key, hash, candidates, tried: 0, longer: 0, found: None, caches: true, failed: None }
     }
 
     /// What to read next; `None` if the record is found, or known not to be there.
@@ -177,7 +179,7 @@ impl Probe {
         let wanted = self.wanted().expect("it was read");
         let judged = read.and_then(|bytes| {
             let judged = self.judge(sight, wanted, &bytes)?;
-            if let Judged::Hit(hit) = &judged {
+            if let (Judged::Hit(hit), true) = (&judged, self.caches) {
                 sight.cache(self, hit, &bytes);
             }
             Ok(judged)

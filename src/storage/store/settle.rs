@@ -4,6 +4,7 @@
 //! replaced. That waits for a device, so it is a job: take it, run it, finish it, while the store goes on serving. At most
 //! one job is outstanding, and only settling changes the index, so what a job found is still true when it is finished.
 
+use crate::frame::Frame;
 use crate::ids::{SegmentId, Seqno};
 use crate::record::Location;
 use crate::store::read::{self, Probe, Sight};
@@ -11,6 +12,8 @@ use crate::store::read::{self, Probe, Sight};
 pub struct SettleJob {
     pub(crate) sight: Sight,
     pub(crate) changes: Vec<Change>,
+    /// The records, if they are a frame that was never pending.
+    pub(crate) frame: Option<Box<Frame>>,
     pub(crate) up_to: Seqno,
     /// Where the last of the records ends.
     pub(crate) end: (SegmentId, u64),
@@ -33,6 +36,7 @@ pub(crate) struct Change {
 #[must_use]
 pub struct Settled {
     pub(crate) changes: Vec<Change>,
+    pub(crate) frame: Option<Box<Frame>>,
     pub(crate) up_to: Seqno,
     pub(crate) end: (SegmentId, u64),
 }
@@ -51,7 +55,7 @@ impl SettleJob {
             }
             self.decided += 1;
         }
-        Ok(Settled { changes: self.changes, up_to: self.up_to, end: self.end })
+        Ok(Settled { changes: self.changes, frame: self.frame, up_to: self.up_to, end: self.end })
     }
 
     pub async fn run(self) -> Settled {

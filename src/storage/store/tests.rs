@@ -83,7 +83,7 @@ async fn follow(env: env::Env, mut dice: Dice, kind: Kind, hash_mask: u64) {
     let mut committed = Model::new();
     let mut latest = Model::new();
     // Reads that end long after they began, and what is to come of them.
-    let mut slow: Vec<(ReadJob, Option<Entry>)> = Vec::new();
+    let mut slow: Vec<(Box<ReadJob>, Option<Entry>)> = Vec::new();
     for _ in 0..4 {
         let (mut log, _) = open(&env).await;
         if log.committed() < log.head().mark.seqno {

@@ -18,6 +18,7 @@ mod workload;
 
 use clap::{Parser, Subcommand};
 use coverage::Coverage;
+use model::history::Format;
 use plan::{Plan, Profile};
 use run::{Outcome, Verdict};
 use std::process::ExitCode;
@@ -89,6 +90,35 @@ enum Verb {
         #[arg(long, value_name = "LEVEL")]
         log: Option<tracing::Level>,
     },
+    /// Runs each seed in two processes, whose traces must be equal.
+    #[command(after_help = "Example: sim twice --seed 7 --seeds 20")]
+    Twice(RunArguments),
+    /// Writes what the clients of a run did, for other checkers: Knossos and Elle read `edn` and `elle`, Porcupine `jsonl`.
+    #[command(after_help = "Example: sim export --seed 7 --format edn > history.edn")]
+    Export {
+        #[arg(long)]
+        seed: u64,
+        #[arg(long, value_enum, default_value = "swarm")]
+        profile: Profile,
+        /// edn, elle or jsonl
+        #[arg(long)]
+        format: Format,
+        /// What concerns this key alone.
+        #[arg(long)]
+        key: Option<String>,
+        /// With this planted bug (a build with --features mutants); see `sim mutants`.
+        #[arg(long, value_name = "NAME")]
+        mutant: Option<String>,
+    },
+    /// Says how many seconds are simulated in one second of processor time: 5 servers, 3 masters, 64 regions, all checks.
+    #[command(after_help = "Example: sim speed --seconds 30")]
+    Speed {
+        /// Simulated seconds under load.
+        #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+        seconds: u64,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Prints the plan of a seed as JSON.
     #[command(after_help = "Example: sim plan --seed 7")]
     Plan {
@@ -138,6 +168,14 @@ fn main() -> ExitCode {
             planted(mutant.as_deref(), || shrink_seed(Plan::draw(seed, profile), runs_max))
         }
         Verb::Replay { file, mutant, log } => planted(mutant.as_deref(), || replay(&file, log)),
+        Verb::Twice(arguments) => {
+            let arguments = RunArguments { twice: true, ..arguments };
+            planted(arguments.mutant.as_deref(), || run_seeds(&arguments))
+        }
+        Verb::Export { seed, profile, format, key, mutant } => {
+            planted(mutant.as_deref(), || export(Plan::draw(seed, profile), format, key.as_deref()))
+        }
+        Verb::Speed { seconds, seed } => speed(Plan::for_speed(seed, seconds * 1000)),
         Verb::Plan { seed, profile } => {
             print_plan(&Plan::draw(seed, profile));
             ExitCode::SUCCESS
@@ -246,6 +284,33 @@ fn failure(plan: &Plan) -> Option<&'static str> {
         Verdict::Violated(violations) => Some(violations[0].invariant),
         Verdict::Valid | Verdict::Unknown(_) => None,
     }
+}
+
+fn export(plan: Plan, format: Format, key: Option<&str>) -> ExitCode {
+    let outcome = on_a_fresh_thread(move |print| run::run(&plan, print), None);
+    let written = model::history::export(&outcome.history, key.map(str::as_bytes), format, std::io::stdout().lock());
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cannot write the history: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn speed(plan: Plan) -> ExitCode {
+    let (outcome, spent) = on_a_fresh_thread(
+        move |print| {
+            let begun = env::real::thread_cpu_time();
+            (run::run(&plan, print), env::real::thread_cpu_time() - begun)
+        },
+        None,
+    );
+    let status = report(&outcome);
+    let (sim, cpu) = (outcome.sim.as_secs_f64(), spent.as_secs_f64());
+    println!("  {sim:.1} simulated seconds took {cpu:.1} seconds of processor time");
+    println!("backend=turmoil sim_seconds_per_second={:.1}", sim / cpu);
+    ExitCode::from(status)
 }
 
 fn shrink_seed(plan: Plan, runs_max: u64) -> ExitCode {

@@ -224,6 +224,24 @@ impl Plan {
         plan
     }
 
+    /// The shape that speeds are compared by: 5 servers, 3 masters, 64 regions, and nothing goes wrong.
+    pub fn for_speed(seed: u64, fault_ms: u64) -> Plan {
+        let plan = Plan::draw(seed, Profile::Calm);
+        let cluster = Shape {
+            masters: 3,
+            servers: 5,
+            regions: 64,
+            factor: 3,
+            min_in_sync: 2,
+            buffered: false,
+            salted: true,
+            compressed: false,
+            segment_bytes: 1 << 20,
+            lease_ms: 1000,
+        };
+        Plan { cluster, fault_ms, final_power_cycle: false, ..plan }
+    }
+
     fn add(&mut self, fault: Fault, dice: &mut Dice) {
         let at_ms = dice.below(self.fault_ms);
         self.events.push(Event { at_ms, fault });

@@ -20,7 +20,7 @@ use crate::watch::{TrueTime, Watch};
 use crate::workload::{ClientTask, Record, TABLE, read_all};
 use env::Env;
 use env::sim::{CrashKind, Failing, Failure};
-use model::linearizability;
+use model::{History, linearizability};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -45,6 +45,8 @@ pub struct Outcome {
     /// The digest at the end of each simulated second.
     pub seconds: Vec<u64>,
     pub sim: Duration,
+    /// What clients did, and what came of it.
+    pub history: History,
     pub operations: u64,
     pub done: u64,
     /// How often each kind of fault happened and each probe was heard.
@@ -122,6 +124,7 @@ impl<'a> Run<'a> {
             seconds: trace.seconds(),
             sim: self.cluster.world.now(),
             operations: history.len() as u64,
+            history,
             done: self.record.done(),
             marks: self.marks(),
         }

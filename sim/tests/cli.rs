@@ -32,7 +32,7 @@ fn help_shows_examples_and_what_each_status_means() {
     let help = sim(&["--help"]);
     assert_eq!(help.status, 0);
     assert!(help.out.contains("Example: sim run --seed"), "{}", help.out);
-    for verb in ["run", "scenario", "mutants", "shrink", "replay", "plan"] {
+    for verb in ["run", "twice", "scenario", "mutants", "shrink", "replay", "plan", "export", "speed"] {
         let help = sim(&[verb, "--help"]);
         assert_eq!(help.status, 0);
         assert!(help.out.contains(&format!("Example: sim {verb}")), "{}", help.out);
@@ -51,6 +51,28 @@ fn a_seed_ends_with_its_line_and_is_the_same_in_another_process() {
     let seconds = |name| line[name].parse::<f64>().unwrap_or_else(|error| panic!("{name}: {error}"));
     assert!(seconds("sim_seconds") > 5.0 && seconds("wall_seconds") > 0.0, "{line:?}");
     assert!(run.out.contains(&format!("a second process ran the same: trace={}", line["trace"])), "{}", run.out);
+}
+
+#[test]
+fn a_history_is_written_for_other_checkers() {
+    let export = |format: &str| sim(&["export", "--seed", "7", "--profile", "calm", "--format", format]);
+    let (edn, jsonl) = (export("edn"), export("jsonl"));
+    assert_eq!((edn.status, jsonl.status), (0, 0), "{}{}", edn.errors, jsonl.errors);
+    for key in [":index", ":process", ":type :invoke", ":type :ok", ":f", ":value", ":time"] {
+        assert!(edn.out.contains(key), "no {key}");
+    }
+    assert!(jsonl.out.lines().count() > 20 && jsonl.out.lines().all(|line| line.starts_with('{')), "{}", jsonl.out);
+    let other = sim(&["export", "--seed", "7", "--format", "xml"]);
+    assert!(other.status == 2 && other.errors.contains("edn, elle or jsonl"), "{}", other.errors);
+}
+
+#[test]
+fn speed_ends_with_its_line() {
+    let speed = sim(&["speed", "--seconds", "1"]);
+    assert_eq!(speed.status, 0, "{}{}", speed.out, speed.errors);
+    let line = speed.last_line();
+    assert_eq!(line["backend"], "turmoil");
+    assert!(line["sim_seconds_per_second"].parse::<f64>().is_ok_and(|speed| speed > 0.1), "{line:?}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Measurements of the parts, on the real backend. Each row names what was flushed; compare rows of one run only.
 
+mod embedded;
 mod index;
 mod native;
 mod store;
@@ -62,6 +63,17 @@ enum Bench {
     /// The server that `native` asks; it starts this itself.
     #[command(name = native::SERVER, hide = true)]
     NativeServer,
+    /// The embedded library: load, gets, overwrites, synced puts; beside others if they are built in.
+    #[command(after_help = "Example: benches embedded --keys 5000000 --peers fjall")]
+    Embedded {
+        #[arg(long, default_value_t = 5_000_000)]
+        keys: u64,
+        /// Of fjall and rocksdb, those that were built in.
+        #[arg(long, value_delimiter = ',')]
+        peers: Vec<String>,
+    },
+    /// The shapes that Bytecask measures: 10,000 values of 128 bytes and of 64 KiB.
+    Bytecask,
     /// Makes a hash index from hashes and locations at once, as from hint files.
     #[command(after_help = "Example: benches rebuild --keys 10000000")]
     Rebuild {
@@ -87,6 +99,8 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let runtime = env::real::runtime()?;
     match arguments.bench {
+        Bench::Embedded { keys, ref peers } => embedded::run(arguments, keys, peers)?,
+        Bench::Bytecask => embedded::bytecask(arguments)?,
         Bench::Log { frames, bytes } => {
             for (name, io) in [("io_uring", IoChoice::IoUring), ("threads", IoChoice::Threads)] {
                 let env = runtime.block_on(async { open(arguments, io) })?;

@@ -39,6 +39,14 @@ fn counted(clock: rustix::time::ClockId) -> Duration {
     Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
 }
 
+/// Memory of this process that is there now; 0 where the system does not say.
+pub fn resident_bytes() -> u64 {
+    const PAGE_BYTES: u64 = 4096;
+    let statistics = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statistics.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.map_or(0, |pages| pages * PAGE_BYTES)
+}
+
 /// A seed to begin with.
 pub fn random_u64() -> u64 {
     super::random::next_u64()

@@ -3,6 +3,9 @@
 //! A row names what of its writes survives what. Processor time is that of the whole process, so that what an engine does on
 //! threads of its own counts. Peers are features of this package, off unless asked for: `--features fjall,rocksdb`.
 
+// Real folders and threads, as the programs have them that use such an engine.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
 mod peers;
 
 use crate::Arguments;

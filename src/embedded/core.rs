@@ -239,7 +239,7 @@ impl Core {
 
     fn find_indexed(&self, key: &[u8], key_hash: u128) -> Found {
         match self.store.find(key, key_hash) {
-            Lookup::Ready(entry) => Found::Ready(entry.map(|entry| entry.value)),
+            Lookup::Ready(entry) => Found::Ready(entry.map(|entry| own(entry.value))),
             Lookup::Read(job) => Found::Read(job),
         }
     }
@@ -316,6 +316,12 @@ fn value_of(record: &Record<'_>) -> Result<Option<Bytes>> {
         }
         _ => Ok(None),
     }
+}
+
+/// A value out of the cache shares a chunk of its memory with others; one that is kept is not to hold all of that.
+fn own(value: Bytes) -> Bytes {
+    const SHARED_BYTES_MIN: usize = 64 << 10;
+    if value.len() < SHARED_BYTES_MIN { Bytes::copy_from_slice(&value) } else { value }
 }
 
 fn stripe(key_hash: u128) -> usize {

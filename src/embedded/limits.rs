@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 pub use storage::limits::{
-    FRAME_BYTES_MAX, FRAME_RECORDS_MAX, KEY_BYTES_MAX, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
-    VALUE_BYTES_MAX,
+    FRAME_BYTES_MAX, FRAME_RECORDS_MAX, KEY_BYTES_MAX, MEMORY_BYTES_DEFAULT, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX,
+    SEGMENT_BYTES_MIN, VALUE_BYTES_MAX,
 };
 
 /// A frame is closed when it has grown to this: what [`crate::Durability::Relaxed`] gathers at most before it writes.

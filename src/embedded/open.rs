@@ -133,6 +133,7 @@ pub(crate) async fn log(env: &Env, dir: &str, identity: Identity, options: &Opti
         files: FileCache::new(storage::limits::OPEN_FILES_MAX),
         ..LogOptions::new(identity.cluster)
     };
+    let log_options = log_options.with_memory(options.memory_bytes);
     let folder = path(dir, LOG);
     let (mut log, clean) = match options.read_only {
         true => (Log::open_read_only(env, &folder, REGION, log_options).await?, false),

@@ -1,7 +1,7 @@
 //! How a database is opened.
 
 use crate::error::{Error, Result};
-use crate::limits::{FLUSH, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use crate::limits::{FLUSH, MEMORY_BYTES_DEFAULT, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 use crate::{AsyncDb, Db};
 use std::path::Path;
 use std::time::Duration;
@@ -43,6 +43,7 @@ pub enum Index {
 ///     .index(Index::Radix)
 ///     .durability(Durability::Buffered)
 ///     .segment_bytes(16 << 20)
+///     .memory_bytes(64 << 20)
 ///     .compression(Compression::Lz4)
 ///     .dead_share(0.4)
 ///     .open(folder.path())?;
@@ -54,6 +55,7 @@ pub struct Options {
     pub(crate) index: Index,
     pub(crate) durability: Durability,
     pub(crate) segment_bytes: u64,
+    pub(crate) memory_bytes: usize,
     pub(crate) compression: Compression,
     pub(crate) dead_share: f64,
     pub(crate) read_only: bool,
@@ -67,6 +69,7 @@ impl Default for Options {
             index: Index::default(),
             durability: Durability::default(),
             segment_bytes: SEGMENT_BYTES_DEFAULT,
+            memory_bytes: MEMORY_BYTES_DEFAULT,
             compression: Compression::None,
             dead_share: 0.5,
             read_only: false,
@@ -96,6 +99,13 @@ impl Options {
     /// Where a segment file ends, 1 KiB to 1 GiB. 64 MiB unless set.
     pub fn segment_bytes(mut self, bytes: u64) -> Options {
         self.segment_bytes = bytes;
+        self
+    }
+
+    /// Of memory, for the index and for records that were written or read of late: a get that finds its record there makes no
+    /// system call. What the index takes the records leave. The ordered keys of [`Index::Radix`] come on top. 256 MiB unless set.
+    pub fn memory_bytes(mut self, bytes: usize) -> Options {
+        self.memory_bytes = bytes;
         self
     }
 

@@ -61,7 +61,16 @@ impl Agent {
             0
         });
         self.context.set_disk_full(free_bytes < self.reserve_bytes);
-        let mut load = ServerLoad { io_backend: disk.backend().to_owned(), free_bytes, ..ServerLoad::default() };
+        let reads = self.context.log.cache.stats();
+        let mut load = ServerLoad {
+            io_backend: disk.backend().to_owned(),
+            free_bytes,
+            cache_bytes: reads.cache_bytes,
+            cache_hits: reads.hits,
+            cache_misses: reads.misses,
+            false_reads: reads.false_reads,
+            ..ServerLoad::default()
+        };
         for size in replicas.iter().map(Replica::size) {
             load.keys += size.keys;
             load.index_bytes += size.index_bytes;

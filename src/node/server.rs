@@ -35,6 +35,8 @@ pub struct ServerOptions {
     pub timing: Timing,
     pub report_every: Duration,
     pub segment_bytes: u64,
+    /// For cached records, the regions' indexes and their logs' buffers together.
+    pub memory_bytes: usize,
     /// Writes are refused when less than this is free on the disk.
     pub reserve_bytes: u64,
     /// What compactions may read and write in a second.
@@ -51,6 +53,7 @@ impl ServerOptions {
             timing: Timing::DEFAULT,
             report_every: Duration::from_millis(300),
             segment_bytes: storage::limits::SEGMENT_BYTES_DEFAULT,
+            memory_bytes: storage::limits::MEMORY_BYTES_DEFAULT,
             reserve_bytes: 64 << 20,
             compact_bytes_per_second: COMPACT_BYTES_PER_SECOND,
         }
@@ -278,7 +281,7 @@ impl Join {
 
     fn context(&self, identity: &Identity, peers: Arc<PeerBook>) -> Arc<Context> {
         let timing = self.options.timing;
-        let mut log = LogOptions::new(identity.cluster.0);
+        let mut log = LogOptions::new(identity.cluster.0).with_memory(self.options.memory_bytes);
         log.segment_bytes = self.options.segment_bytes;
         Arc::new(Context {
             env: self.env.clone(),

@@ -263,6 +263,13 @@ pub struct ServerLoad {
     pub keys: u64,
     pub log_bytes: u64,
     pub index_bytes: u64,
+    /// Of cached records.
+    pub cache_bytes: u64,
+    /// Reads of records that the cache answered since the server started, and those that it did not.
+    pub cache_hits: u64,
+    pub cache_misses: u64,
+    /// Reads of segments in vain: they found another key's record.
+    pub false_reads: u64,
     pub free_bytes: u64,
     /// Carried out since the server started.
     pub compactions: u64,

@@ -426,8 +426,13 @@ impl Driver {
         let store = self.leading().store();
         let mut values = vec![None; keys.len()];
         let mut jobs = Vec::new();
-        for (at, key) in keys.iter().enumerate() {
-            match store.get(key, View::Committed) {
+        let asked: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        let found = match asked.as_slice() {
+            [key] => vec![store.get(key, View::Committed)],
+            keys => store.get_many(keys, View::Committed),
+        };
+        for (at, lookup) in found.into_iter().enumerate() {
+            match lookup {
                 Lookup::Ready(entry) => values[at] = live(entry, wall_ms),
                 Lookup::Read(mut job) => match job.try_now() {
                     Some(Ok(entry)) => values[at] = live(entry, wall_ms),
@@ -769,8 +774,9 @@ async fn finish_reads(
     jobs: Vec<(usize, Box<storage::ReadJob>)>,
     wall_ms: u64,
 ) -> Response {
-    for (at, job) in jobs {
-        match job.run().await {
+    let (places, jobs): (Vec<usize>, Vec<_>) = jobs.into_iter().unzip();
+    for (at, read) in places.into_iter().zip(storage::read_all(jobs).await) {
+        match read {
             Ok(entry) => values[at] = live(entry, wall_ms),
             Err(error) => return Response::Error(storage_error(&error)),
         }

@@ -1,7 +1,7 @@
 //! Commands on tables and on the cluster.
 
 use crate::client::Client;
-use crate::protocol::{ClusterStatus, RegionPlace, Space, TableMap, TableStatus};
+use crate::protocol::{ClusterStatus, RegionPlace, ServerLoad, Space, TableMap, TableStatus};
 use crate::region::{Compression, DeadShare, Durability, RegionId, Salt, ServerId, TableName, TableSpec, even_splits};
 use crate::shell::args::*;
 use crate::shell::cluster;
@@ -213,8 +213,21 @@ fn status_text(status: &ClusterStatus) -> String {
         let state = if master.active { "active" } else { "standing by" };
         masters.row(vec![master.id.to_string(), master.address.clone(), state.into()]);
     }
-    let head =
-        ["server", "address", "state", "leads", "holds", "keys", "log", "index", "free", "compactions", "file i/o"];
+    let head = [
+        "server",
+        "address",
+        "state",
+        "leads",
+        "holds",
+        "keys",
+        "log",
+        "index",
+        "cache",
+        "hits",
+        "free",
+        "compactions",
+        "file i/o",
+    ];
     let mut servers = output::Table::new(&head);
     for server in &status.servers {
         servers.row(vec![
@@ -226,6 +239,8 @@ fn status_text(status: &ClusterStatus) -> String {
             server.load.keys.to_string(),
             size(server.load.log_bytes),
             size(server.load.index_bytes),
+            size(server.load.cache_bytes),
+            hits_text(&server.load),
             size(server.load.free_bytes),
             compactions_text(server.load.compactions, server.load.compacting),
             server.load.io_backend.clone(),
@@ -274,6 +289,14 @@ impl Sums {
     }
 }
 
+/// How many of a hundred reads of records the cache answered.
+fn hits_text(load: &ServerLoad) -> String {
+    match load.cache_hits + load.cache_misses {
+        0 => "-".to_owned(),
+        all => format!("{} %", load.cache_hits * 100 / all),
+    }
+}
+
 fn compactions_text(done: u64, running: u64) -> String {
     if running > 0 { format!("{done}, {running} running") } else { done.to_string() }
 }
@@ -304,6 +327,10 @@ fn status_json(status: &ClusterStatus) -> Value {
             "keys": server.load.keys,
             "log_bytes": server.load.log_bytes,
             "index_bytes": server.load.index_bytes,
+            "cache_bytes": server.load.cache_bytes,
+            "cache_hits": server.load.cache_hits,
+            "cache_misses": server.load.cache_misses,
+            "false_reads": server.load.false_reads,
             "free_bytes": server.load.free_bytes,
             "io_backend": server.load.io_backend,
             "compactions": server.load.compactions,

@@ -16,6 +16,7 @@
 
 mod yaml;
 
+use crate::shell::limits::MEMORY_BYTES_MIN;
 use crate::shell::suggest::nearest;
 use clap::{Args, ValueEnum};
 use env::real::IoChoice;
@@ -58,6 +59,9 @@ pub struct ServerSettings {
     /// Length of a log segment, for example 64MiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub segment_size: Option<u64>,
+    /// What cached records, indexes and buffers take together, for example 8GiB; a quarter of the machine's unless set
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub memory: Option<u64>,
     /// Refuse writes when less than this is free on the disk, for example 1GiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub disk_reserve: Option<u64>,
@@ -141,6 +145,7 @@ impl ServerSettings {
         ServerSettings {
             advertise: self.advertise.or(file.advertise),
             segment_size: self.segment_size.or(file.segment_size),
+            memory: self.memory.or(file.memory),
             disk_reserve: self.disk_reserve.or(file.disk_reserve),
             compaction_rate: self.compaction_rate.or(file.compaction_rate),
         }
@@ -171,7 +176,7 @@ impl FromStr for MasterAddress {
     }
 }
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "role",
     "id",
     "data_dir",
@@ -182,16 +187,18 @@ const KEYS: [&str; 13] = [
     "log",
     "io",
     "segment_size",
+    "memory",
     "disk_reserve",
     "compaction_rate",
     "stop_time_max",
 ];
 
 /// Keys that mean something to one role only.
-const OWNED: [(&str, Role); 5] = [
+const OWNED: [(&str, Role); 6] = [
     ("id", Role::Master),
     ("advertise", Role::Server),
     ("segment_size", Role::Server),
+    ("memory", Role::Server),
     ("disk_reserve", Role::Server),
     ("compaction_rate", Role::Server),
 ];
@@ -235,6 +242,7 @@ fn set_value(file: &mut File, key: &str, value: &Node) -> Result<(), String> {
         "secret_file" => settings.secret_file = Some(value.text("a path")?.into()),
         "io" => settings.io = Some(io(value.text("a way of input and output")?)?),
         "segment_size" => server.segment_size = Some(size(&value.scalar("a size")?)?),
+        "memory" => server.memory = Some(memory(&value.scalar("a size")?)?),
         "disk_reserve" => server.disk_reserve = Some(size(&value.scalar("a size")?)?),
         "compaction_rate" => server.compaction_rate = Some(size(&value.scalar("a size")?)?),
         "stop_time_max" => settings.stop_time_max = Some(duration(&value.scalar("a time")?)?),
@@ -306,6 +314,14 @@ pub fn size(text: &str) -> Result<u64, String> {
     quantity(text, &units).ok_or_else(|| {
         format!("'{text}' is no size: write a whole number and B, KiB, MiB, GiB or TiB, for example 64MiB")
     })
+}
+
+/// A number of bytes that a server can work with.
+pub fn memory(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        bytes if bytes < MEMORY_BYTES_MIN => Err(format!("'{text}' is too little memory: write 16MiB or more")),
+        bytes => Ok(bytes),
+    }
 }
 
 /// A whole number followed by a unit, in the smallest unit.

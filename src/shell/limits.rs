@@ -18,6 +18,9 @@ pub const DEV_REGIONS_TIME_MAX: Duration = Duration::from_secs(10);
 /// An address that neither takes nor refuses a connection for this long is left to the calls and their time.
 pub const LISTENER_TIME_MAX: Duration = Duration::from_millis(500);
 
+/// The least memory that a server is given for what it caches and indexes.
+pub const MEMORY_BYTES_MIN: u64 = 16 << 20;
+
 /// A clean stop that takes longer is given up, unless the settings say otherwise.
 pub const STOP_TIME_MAX: Duration = Duration::from_secs(30);
 

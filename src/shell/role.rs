@@ -189,6 +189,13 @@ async fn stdin_ended(env: &Env) {
     let _ = env.blocking(read).await;
 }
 
+/// What is asked for, or a quarter of the machine's memory.
+fn memory_bytes(asked: Option<u64>, unknown: usize) -> usize {
+    let quarter = || env::real::machine_memory_bytes().map(|bytes| bytes / 4);
+    let bytes = asked.or_else(quarter).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    bytes.unwrap_or(unknown)
+}
+
 impl Node {
     pub async fn start(env: &Env, options: NodeOptions) -> Result<Node, Failure> {
         let running = env.enter(Running::start(env.clone(), options)).await?;
@@ -237,6 +244,7 @@ impl Running {
                     secret,
                     advertise: server.advertise,
                     segment_bytes: server.segment_size.unwrap_or(defaults.segment_bytes),
+                    memory_bytes: memory_bytes(server.memory, defaults.memory_bytes),
                     reserve_bytes: server.disk_reserve.unwrap_or(defaults.reserve_bytes),
                     compact_bytes_per_second: server.compaction_rate.unwrap_or(defaults.compact_bytes_per_second),
                     ..defaults

@@ -54,7 +54,7 @@ pub use record::{Location, OwnedRecord, RECORD_HEADER_LEN, Record};
 pub use seed::Identity;
 pub use store::{
     Applied, Entry, Hold, Lookup, Mover, Planner, ReadJob, ScanCursor, ScanJob, ScanPage, Scanned, Seen, SessionTable,
-    SettleJob, Settled, Space, Store, View,
+    SettleJob, Settled, Space, Store, View, read_all,
 };
 pub use verify::{Report, verify};
 pub use write::{WriteJob, Written};

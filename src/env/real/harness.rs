@@ -33,6 +33,19 @@ pub fn process_cpu_time() -> Duration {
     Duration::ZERO
 }
 
+/// The machine's memory, where the system says how much that is.
+pub fn machine_memory_bytes() -> Option<u64> {
+    #[cfg(target_os = "linux")]
+    {
+        let info = rustix::system::sysinfo();
+        // Words of the kernel's, which differ in length between machines.
+        #[allow(clippy::unnecessary_cast)]
+        return Some(info.totalram as u64 * info.mem_unit as u64);
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
 #[cfg(target_os = "linux")]
 fn counted(clock: rustix::time::ClockId) -> Duration {
     let used = rustix::time::clock_gettime(clock);

@@ -42,7 +42,10 @@ mod task;
 mod threads;
 mod user;
 
-pub use harness::{Stopwatch, on_thread, process_cpu_time, random_u64, resident_bytes, stopwatch, thread_cpu_time};
+pub use harness::{
+    Stopwatch, machine_memory_bytes, on_thread, process_cpu_time, random_u64, resident_bytes, stopwatch,
+    thread_cpu_time,
+};
 pub use memory::Pages;
 pub use own::{Keeper, is_panicking, open_own, wait};
 #[cfg(feature = "net")]

@@ -14,6 +14,7 @@ log: info,steadfast::node=debug
 io: io_uring
 advertise: example.org:7401
 segment_size: 64 MiB
+memory: 2GiB
 disk_reserve: 1GiB
 compaction_rate: 8 MiB
 stop_time_max: 20 s
@@ -34,6 +35,8 @@ fn every_key_is_read() {
     assert_eq!(file.server.advertise.as_deref(), Some("example.org:7401"));
     assert_eq!((file.server.segment_size, file.server.disk_reserve), (Some(64 << 20), Some(1 << 30)));
     assert_eq!(file.server.compaction_rate, Some(8 << 20));
+    assert_eq!(file.server.memory, Some(2 << 30));
+    assert!(memory("1MiB").is_err_and(|error| error.contains("too little")));
     assert_eq!(settings.stop_time_max, Some(Duration::from_secs(20)));
     assert_eq!(parse("master.yaml", "role: master\nid: 2\n").unwrap().id, Some(2));
 }

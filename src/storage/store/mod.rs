@@ -28,7 +28,7 @@ mod stretch;
 
 pub use compact::{Mover, Planner, Space};
 pub use direct::{Applied, Hold};
-pub use read::ReadJob;
+pub use read::{ReadJob, read_all};
 pub use scan::{ScanCursor, ScanJob, ScanPage, Scanned};
 pub use sessions::{Seen, SessionTable};
 pub use settle::{SettleJob, Settled};

@@ -51,6 +51,32 @@ impl ReadJob {
     }
 }
 
+/// Runs jobs together: a device is asked for all that they need before its first answer is waited for.
+// Jobs come in boxes from lookups and stay where they are.
+#[allow(clippy::vec_box)]
+pub async fn read_all(mut jobs: Vec<Box<ReadJob>>) -> Vec<Result<Option<Entry>, StorageError>> {
+    let mut waiting: Vec<usize> = (0..jobs.len()).collect();
+    loop {
+        waiting.retain(|&at| jobs[at].probe.wanted().is_some());
+        if waiting.is_empty() {
+            return jobs.iter_mut().map(|job| job.probe.outcome(&job.sight.shared)).collect();
+        }
+        let mut begun = Vec::with_capacity(waiting.len());
+        for &at in &waiting {
+            let ReadJob { sight, probe } = jobs[at].as_ref();
+            begun.push(begin_read(&sight.shared, probe.wanted().expect("waiting for it")).await);
+        }
+        for (&at, answer) in waiting.iter().zip(begun) {
+            let read = match answer {
+                Ok(answer) => answer.await,
+                Err(error) => Err(error),
+            };
+            let ReadJob { sight, probe } = jobs[at].as_mut();
+            probe.look_at(sight, read);
+        }
+    }
+}
+
 /// What a job has to know of the store as it was when the job was made.
 #[derive(Clone)]
 pub(crate) struct Sight {
@@ -279,11 +305,22 @@ pub(crate) fn try_read(shared: &Shared, wanted: Wanted) -> Option<Result<Bytes, 
 }
 
 pub(crate) async fn read(shared: &Shared, wanted: Wanted) -> Result<Bytes, StorageError> {
+    begin_read(shared, wanted).await?.await
+}
+
+/// The outer future opens the file and asks the device, the inner one waits for it.
+async fn begin_read(
+    shared: &Shared,
+    wanted: Wanted,
+) -> Result<impl Future<Output = Result<Bytes, StorageError>> + Send + use<>, StorageError> {
     let handle = shared.add_handle(wanted.candidate.segment);
     shared.cache.count_read(wanted.len);
-    let (read, bytes) = handle.file().await?.read_at(vec![0; wanted.len], wanted.candidate.offset).await;
-    let read = read.map_err(|error| StorageError::io("read", &handle.path, error))?;
-    Ok(shortened(bytes, read))
+    let answer = handle.file().await?.read_at(vec![0; wanted.len], wanted.candidate.offset);
+    Ok(async move {
+        let (read, bytes) = answer.await;
+        let read = read.map_err(|error| StorageError::io("read", &handle.path, error))?;
+        Ok(shortened(bytes, read))
+    })
 }
 
 fn shortened(mut bytes: Vec<u8>, len: usize) -> Bytes {

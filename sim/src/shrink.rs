@@ -123,8 +123,10 @@ mod tests {
     use super::*;
     use crate::plan::Profile;
 
+    /// Of servers: a failure that needs the kill of a master needs that master too.
     fn kills(plan: &Plan) -> usize {
-        plan.events.iter().filter(|event| matches!(event.fault, Fault::Kill { .. })).count()
+        let of_server = |fault: &Fault| matches!(fault, Fault::Kill { node, .. } if node.starts_with("server-"));
+        plan.events.iter().filter(|event| of_server(&event.fault)).count()
     }
 
     #[test]

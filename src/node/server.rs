@@ -289,7 +289,7 @@ impl Join {
             cluster: identity.cluster,
             timing,
             log,
-            leases: Mutex::new(LeaseBook::new(timing, self.env.now())),
+            leases: Mutex::new(LeaseBook::new(timing, self.env.random(), self.env.now())),
             peers,
             masters: Arc::new(self.state.masters.clone()),
             disk_full: AtomicBool::new(false),

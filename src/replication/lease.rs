@@ -32,6 +32,8 @@ pub struct LeaseBook {
     claims: BTreeMap<RegionId, Claim>,
     promises: BTreeMap<RegionId, Promise>,
     sent: BTreeMap<ServerId, Sent>,
+    /// The number before that of the first beacon to each server.
+    numbers_from: u64,
 }
 
 /// A region that this server leads.
@@ -55,7 +57,6 @@ struct Promise {
 }
 
 /// Beacons to one server that are not answered yet.
-#[derive(Default)]
 struct Sent {
     number: u64,
     waiting: BTreeMap<u64, (Instant, Vec<(RegionId, Epoch)>)>,
@@ -65,8 +66,18 @@ struct Sent {
 const WAITING_MAX: usize = 64;
 
 impl LeaseBook {
-    pub fn new(timing: Timing, now: Instant) -> LeaseBook {
-        LeaseBook { timing, started: now, claims: BTreeMap::new(), promises: BTreeMap::new(), sent: BTreeMap::new() }
+    /// `random` is another one in each run of a server: an answer is known by its beacon's number alone, and one to a beacon
+    /// of an earlier run, which may come late, must not pass for an answer to one of this.
+    pub fn new(timing: Timing, random: u64, now: Instant) -> LeaseBook {
+        LeaseBook {
+            timing,
+            started: now,
+            claims: BTreeMap::new(),
+            promises: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            // So low that numbers do not run out.
+            numbers_from: random / 2,
+        }
     }
 
     // ---- as a primary ----
@@ -128,7 +139,8 @@ impl LeaseBook {
     }
 
     fn beacon(&mut self, to: ServerId, claims: Vec<(RegionId, Epoch)>, now: Instant) -> Beacon {
-        let sent = self.sent.entry(to).or_default();
+        let number = self.numbers_from;
+        let sent = self.sent.entry(to).or_insert_with(|| Sent { number, waiting: BTreeMap::new() });
         sent.number += 1;
         sent.waiting.insert(sent.number, (now, claims.clone()));
         if sent.waiting.len() > WAITING_MAX {
@@ -243,7 +255,7 @@ mod tests {
     }
 
     fn book(now: u64) -> LeaseBook {
-        LeaseBook::new(Timing::DEFAULT, at(now))
+        LeaseBook::new(Timing::DEFAULT, now * 1000, at(now))
     }
 
     /// A leads R at epoch 1 and B is its passive backup.
@@ -282,6 +294,21 @@ mod tests {
         b.stand(R, Epoch(1));
         exchange(&mut a, &mut b, 1500, 1500, 1500);
         assert!(!a.holds(R, Epoch(1), at(1500)), "a candidate grants nothing");
+    }
+
+    #[test]
+    fn an_answer_to_an_earlier_run_grants_nothing() {
+        let (mut a, mut b) = pair();
+        let (_, beacon) = a.beacons(at(100)).pop().expect("to B");
+        let late = b.heard(A, &beacon, at(100));
+        let mut a = {
+            drop(a);
+            book(200)
+        };
+        a.claim(R, Epoch(2), [B], None, at(200));
+        a.beacons(at(300));
+        a.acked(B, &late, at(400));
+        assert!(!a.holds(R, Epoch(2), at(400)), "B granted epoch 1 to a run that is over");
     }
 
     #[test]

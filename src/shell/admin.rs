@@ -28,7 +28,7 @@ async fn create(env: &Env, command: &TableCreate) -> Result<(), Failure> {
         min_in_sync: command.min_in_sync.unwrap_or(TableSpec::default_min_in_sync(command.factor)),
         durability: command.durability.into(),
         salt: command.salt.map(Salt::from),
-        compression: command.compression.map_or(Compression::None, Compression::from),
+        compression: command.compression.into(),
         dead_share: command.dead_share,
     };
     if spec.min_in_sync > spec.factor {

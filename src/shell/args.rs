@@ -209,8 +209,8 @@ pub struct TableCreate {
     #[arg(long, value_enum)]
     pub salt: Option<SaltName>,
     /// Store values compressed where that makes them shorter
-    #[arg(long, value_enum)]
-    pub compression: Option<CompressionName>,
+    #[arg(long, value_enum, default_value_t = CompressionName::None)]
+    pub compression: CompressionName,
     /// Compact segments when this part of them is dead: the log takes about the live bytes / (1 - SHARE)
     #[arg(long, value_name = "SHARE", default_value_t = DeadShare::DEFAULT)]
     pub dead_share: DeadShare,
@@ -515,8 +515,8 @@ pub struct Size {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=3))]
     pub factor: u8,
     /// Part of the log that may be dead before it is compacted
-    #[arg(long, value_name = "PART", default_value_t = 0.5)]
-    pub dead_share: f64,
+    #[arg(long, value_name = "SHARE", default_value_t = DeadShare::DEFAULT)]
+    pub dead_share: DeadShare,
     /// Records written by one request
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = RangedU64ValueParser::<u64>::new().range(1..=65_536))]
     pub batch: u64,

@@ -42,20 +42,18 @@ struct Answer {
 }
 
 pub fn run(command: &Size) -> Result<(), Failure> {
-    let answer = answer(command)?;
+    let answer = answer(command);
     if command.output.json {
         return Ok(print_json(&answer)?);
     }
     Ok(print(text(command, &answer))?)
 }
 
-fn answer(command: &Size) -> Result<Answer, Failure> {
-    if !(0.05..=0.95).contains(&command.dead_share) {
-        return Err(Failure::usage("--dead-share is a part of the log between 0.05 and 0.95, for example 0.5"));
-    }
+fn answer(command: &Size) -> Answer {
+    let live_share = 1.0 - command.dead_share.share();
     let record_disk_bytes = record_disk_bytes(command);
     let live = command.keys as f64 * record_disk_bytes;
-    let most = live / (1.0 - command.dead_share);
+    let most = live / live_share;
     let by_keys = command.keys.div_ceil(REGION_KEYS_MAX);
     let by_bytes = (most / REGION_DISK_BYTES_MAX as f64).ceil() as u64;
     let regions = command.regions.unwrap_or(by_keys.max(by_bytes).max(1));
@@ -64,9 +62,9 @@ fn answer(command: &Size) -> Result<Answer, Failure> {
     let full_segments = (live / regions as f64 / SEGMENT_BYTES_DEFAULT as f64).floor() * regions as f64;
     let hinted_keys = full_segments * SEGMENT_BYTES_DEFAULT as f64 / record_disk_bytes;
     let hint_bytes = (hinted_keys * storage::HINT_ENTRY_LEN as f64) as u64;
-    let hint_bytes_max = (hint_bytes as f64 / (1.0 - command.dead_share)) as u64;
+    let hint_bytes_max = (hint_bytes as f64 / live_share) as u64;
     let index_bytes = (command.keys as f64 * INDEX_BYTES_PER_KEY) as u64 + command.servers * INDEX_SLACK_BYTES;
-    Ok(Answer {
+    Answer {
         regions,
         record_disk_bytes,
         hint_bytes: copies * hint_bytes,
@@ -74,12 +72,15 @@ fn answer(command: &Size) -> Result<Answer, Failure> {
         disk_bytes_max: copies * (most as u64 + hint_bytes_max + segments_bytes),
         index_bytes,
         memory_bytes: index_bytes + regions * copies * REGION_BYTES,
-    })
+    }
+}
+
+fn salt_bytes(command: &Size) -> usize {
+    command.salt.map_or(0, |SaltName::Xxh32| Salt::BYTES)
 }
 
 fn record_disk_bytes(command: &Size) -> f64 {
-    let salt = command.salt.map_or(0, |SaltName::Xxh32| Salt::BYTES);
-    let record = (storage::RECORD_HEADER_LEN + salt) as u64 + command.key_bytes + command.value_bytes;
+    let record = (storage::RECORD_HEADER_LEN + salt_bytes(command)) as u64 + command.key_bytes + command.value_bytes;
     let request = storage::FRAME_HEADER_LEN as f64 + SESSION_RECORD_BYTES;
     record as f64 + OUTCOME_BYTES + request / command.batch as f64
 }
@@ -88,7 +89,7 @@ fn text(command: &Size, answer: &Answer) -> String {
     let mut table = output::Table::new(&["what", "bytes", "how it is reckoned"]);
     let mut row = |what: &str, bytes: u64, how: String| table.row(vec![what.into(), size(bytes), how]);
     let (keys, factor, share) = (command.keys, command.factor, command.dead_share);
-    let salt = command.salt.map_or(0, |SaltName::Xxh32| Salt::BYTES);
+    let salt = salt_bytes(command);
     row(
         "one record on disk",
         answer.record_disk_bytes.round() as u64,
@@ -146,8 +147,12 @@ mod tests {
     use clap::Parser;
 
     fn asked(flags: &str) -> Size {
-        match Arguments::parse_from(format!("steadfast size {flags}").split_whitespace()).command {
-            Command::Size(command) => command,
+        parsed(flags).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn parsed(flags: &str) -> Result<Size, clap::Error> {
+        match Arguments::try_parse_from(format!("steadfast size {flags}").split_whitespace())?.command {
+            Command::Size(command) => Ok(command),
             other => panic!("{other:?}"),
         }
     }
@@ -155,7 +160,7 @@ mod tests {
     #[test]
     fn the_answer_is_what_its_text_says() {
         let command = asked("--keys 1000000000 --key-bytes 16 --value-bytes 100 --factor 3 --batch 100");
-        let answer = answer(&command).unwrap();
+        let answer = answer(&command);
         assert_eq!(answer.record_disk_bytes, 12.0 + 16.0 + 100.0 + 1.0 + 1.0);
         assert_eq!(answer.loaded_disk_bytes, 3 * 130 * 1_000_000_000 + answer.hint_bytes);
         assert!((0.98..1.0).contains(&(answer.hint_bytes as f64 / 96e9)), "{answer:?}");
@@ -172,14 +177,14 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         for share in ["0", "1", "-1", "NaN"] {
-            assert!(answer(&asked(&format!("--keys 10 --value-bytes 1 --dead-share={share}"))).is_err(), "{share}");
+            assert!(parsed(&format!("--keys 10 --value-bytes 1 --dead-share={share}")).is_err(), "{share}");
         }
     }
 
     #[test]
     fn long_records_ask_for_regions_by_their_bytes() {
-        let long = answer(&asked("--keys 1000000 --value-bytes 1048576 --factor 1")).unwrap();
+        let long = answer(&asked("--keys 1000000 --value-bytes 1048576 --factor 1"));
         assert!(long.regions > 60, "{long:?}");
-        assert_eq!(answer(&asked("--keys 1000000 --value-bytes 1048576 --regions 4")).unwrap().regions, 4);
+        assert_eq!(answer(&asked("--keys 1000000 --value-bytes 1048576 --regions 4")).regions, 4);
     }
 }

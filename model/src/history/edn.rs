@@ -232,9 +232,7 @@ fn quoted(text: &str) -> String {
 /// not a number (the nemesis) are skipped. A call that never returned has an unknown outcome.
 pub fn read(text: &str) -> Result<History, ParseError> {
     let mut reader = Reader::default();
-    for (at, (line, event)) in syntax::parse_events(text)?.iter().enumerate() {
-        reader.event(at as u64, event).map_err(|what| ParseError { line: *line, what })?;
-    }
+    syntax::read_events(text, |process, time_ns, event| reader.event(process, time_ns, event))?;
     Ok(History::from_operations(reader.operations))
 }
 
@@ -246,12 +244,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn event(&mut self, at: u64, event: &Edn) -> Result<(), String> {
-        let Some(process) = event.get("process").ok_or("no :process")?.unsigned() else { return Ok(()) };
-        let time_ns = match event.get("time") {
-            Some(time) => time.unsigned().ok_or(":time is not a number of nanoseconds")?,
-            None => at,
-        };
+    fn event(&mut self, process: u64, time_ns: u64, event: &Edn) -> Result<(), String> {
         match event.get("type").and_then(Edn::keyword) {
             Some("invoke") => self.call(process, time_ns, event),
             Some(kind @ ("ok" | "fail" | "info")) => self.settle(process, time_ns, kind, event),

@@ -49,8 +49,30 @@ pub fn parse(text: &str) -> Result<Vec<(usize, Edn)>, ParseError> {
     Ok(forms)
 }
 
+/// Gives each event of a file to `take`, with its process and time. Without `:time` the place in the file is the time. Events
+/// of a process that is not a number (the nemesis) are skipped.
+pub fn read_events(text: &str, mut take: impl FnMut(u64, u64, &Edn) -> Result<(), String>) -> Result<(), ParseError> {
+    for (at, (line, event)) in parse_events(text)?.iter().enumerate() {
+        let taken = process_and_time(at as u64, event).and_then(|found| match found {
+            Some((process, time_ns)) => take(process, time_ns, event),
+            None => Ok(()),
+        });
+        taken.map_err(|what| ParseError { line: *line, what })?;
+    }
+    Ok(())
+}
+
+fn process_and_time(at: u64, event: &Edn) -> Result<Option<(u64, u64)>, String> {
+    let Some(process) = event.get("process").ok_or("no :process")?.unsigned() else { return Ok(None) };
+    let time_ns = match event.get("time") {
+        Some(time) => time.unsigned().ok_or(":time is not a number of nanoseconds")?,
+        None => at,
+    };
+    Ok(Some((process, time_ns)))
+}
+
 /// The forms of a vector that is the whole file, with their lines; or the file's forms when it is a stream of them.
-pub fn parse_events(text: &str) -> Result<Vec<(usize, Edn)>, ParseError> {
+fn parse_events(text: &str) -> Result<Vec<(usize, Edn)>, ParseError> {
     let mut parser = Parser { rest: text, line: 1 };
     if parser.skip_blank()? != Some('[') {
         return parse(text);

@@ -61,9 +61,7 @@ fn told(step: &Step, shows: bool) -> String {
 /// Reads what [`write`] writes and what Jepsen records of list-append, in the order of the calls.
 pub fn read(text: &str) -> Result<Vec<Transaction>, ParseError> {
     let mut reader = Reader::default();
-    for (at, (line, event)) in syntax::parse_events(text)?.iter().enumerate() {
-        reader.event(at as u64, event).map_err(|what| ParseError { line: *line, what })?;
-    }
+    syntax::read_events(text, |process, time_ns, event| reader.event(process, time_ns, event))?;
     Ok(reader.transactions)
 }
 
@@ -75,12 +73,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn event(&mut self, at: u64, event: &Edn) -> Result<(), String> {
-        let Some(process) = event.get("process").ok_or("no :process")?.unsigned() else { return Ok(()) };
-        let time_ns = match event.get("time") {
-            Some(time) => time.unsigned().ok_or(":time is not a number of nanoseconds")?,
-            None => at,
-        };
+    fn event(&mut self, process: u64, time_ns: u64, event: &Edn) -> Result<(), String> {
         let steps = event.get("value").ok_or("no :value").map_err(str::to_owned).and_then(read_steps)?;
         match event.get("type").and_then(Edn::keyword) {
             Some("invoke") => {

@@ -422,11 +422,7 @@ impl Log {
         }
         let state = State { epoch, ..self.state() };
         let stored = state.store(self.shared.env.disk().as_ref(), &self.shared.dir, &self.shared.identity).await;
-        if let Err(error @ StorageError::Full { .. }) = stored {
-            // Nothing was replaced.
-            return Err(error);
-        }
-        self.fence_on_error(stored).await?;
+        self.fence_unless_full(stored).await?;
         self.epoch = epoch;
         Ok(())
     }
@@ -871,6 +867,14 @@ impl Log {
             self.shared.fence_and_tell(error).await;
         }
         result
+    }
+
+    /// [`Log::fence_on_error`] for what changes nothing where there is no room for it, and may be tried again.
+    pub(crate) async fn fence_unless_full<T>(&self, result: Result<T, StorageError>) -> Result<T, StorageError> {
+        match result {
+            Err(StorageError::Full { .. }) => result,
+            _ => self.fence_on_error(result).await,
+        }
     }
 
     /// A clean stop: flushes everything, writes the hints that are missing, and leaves a mark that says so.

@@ -143,10 +143,7 @@ impl Log {
             Some(retired) if retired.before.strong_count() > 0 => Ok(false),
             Some(_) => {
                 let removed = self.remove_retired_now().await;
-                if let Err(error @ StorageError::Full { .. }) = removed {
-                    return Err(error);
-                }
-                self.fence_on_error(removed).await.map(|()| true)
+                self.fence_unless_full(removed).await.map(|()| true)
             }
         }
     }

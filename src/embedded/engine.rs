@@ -151,13 +151,7 @@ impl Inner {
         durability: Durability,
         mode: Mode,
     ) -> Result<()> {
-        loop {
-            let progress = self.progress.notified();
-            if let Some((seqno, waiting)) = self.try_append(changes)? {
-                return self.follow(seqno, waiting, durability, mode).await;
-            }
-            progress.await;
-        }
+        self.append_and_follow(|| self.try_append(changes), durability, mode).await
     }
 
     pub(crate) async fn change(
@@ -167,9 +161,19 @@ impl Inner {
         durability: Durability,
         mode: Mode,
     ) -> Result<()> {
+        self.append_and_follow(|| self.try_change(key, value), durability, mode).await
+    }
+
+    /// Tries until the log is here, and follows what was appended.
+    async fn append_and_follow(
+        self: &Arc<Self>,
+        append: impl Fn() -> Result<Option<(Seqno, usize)>>,
+        durability: Durability,
+        mode: Mode,
+    ) -> Result<()> {
         loop {
             let progress = self.progress.notified();
-            if let Some((seqno, waiting)) = self.try_change(key, value)? {
+            if let Some((seqno, waiting)) = append()? {
                 return self.follow(seqno, waiting, durability, mode).await;
             }
             progress.await;

@@ -35,8 +35,8 @@ pub mod sim;
 pub use clock::{Clock, Elapsed, Instant, Sleep};
 pub use disk::{DirEntry, Disk, File, OpenMode};
 pub use net::{Listener, Net, Stream};
-/// The same on every backend: what memory a process has is nothing that a simulation breaks.
-pub use real::Pages;
+/// The same on every backend: memory and processor are nothing that a simulation breaks.
+pub use real::{Pages, prefetch, select};
 pub use task::{BoxFuture, Spawner, Task, TaskGone};
 
 use std::cell::RefCell;

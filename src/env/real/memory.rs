@@ -23,6 +23,15 @@ impl Pages {
         Pages { memory: system::Memory::new(words) }
     }
 
+    /// Makes it longer, by words of any contents, or shorter. What it holds is not copied, though it may lie elsewhere then.
+    ///
+    /// # Panics
+    /// As [`Pages::new`].
+    pub fn resize(&mut self, words: usize) {
+        assert!(words > 0, "no pages asked for");
+        self.memory.resize(words);
+    }
+
     /// The words as the bytes that they consist of.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let words = self.memory.words_mut();
@@ -59,7 +68,7 @@ impl DerefMut for Pages {
 
 #[cfg(all(target_os = "linux", not(miri)))]
 mod system {
-    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
     use std::ptr::NonNull;
 
     pub(super) struct Memory {
@@ -80,6 +89,16 @@ mod system {
             let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) };
             let start = mapped.unwrap_or_else(|error| panic!("mapping {bytes} bytes of memory: {error}"));
             Memory { start: NonNull::new(start.cast()).expect("a mapping is not at address 0"), words }
+        }
+
+        pub(super) fn resize(&mut self, words: usize) {
+            let bytes = words.checked_mul(8).expect("fits the address space");
+            // SAFETY: all of what `new` mapped, and `&mut self` says that nobody has a reference into it; the mapping that
+            // comes back replaces it, so that nobody uses the old address.
+            let mapped = unsafe { mremap(self.start.as_ptr().cast(), self.words * 8, bytes, MremapFlags::MAYMOVE) };
+            let start = mapped.unwrap_or_else(|error| panic!("mapping {bytes} bytes of memory: {error}"));
+            self.start = NonNull::new(start.cast()).expect("a mapping is not at address 0");
+            self.words = words;
         }
 
         pub(super) fn words(&self) -> &[u64] {
@@ -113,6 +132,10 @@ mod system {
             Memory { words: vec![0; words] }
         }
 
+        pub(super) fn resize(&mut self, words: usize) {
+            self.words.resize(words, 0);
+        }
+
         pub(super) fn words(&self) -> &[u64] {
             &self.words
         }
@@ -139,6 +162,18 @@ mod tests {
             assert_eq!(pages.as_ref().len(), words * 8);
             pages.bytes_mut()[..8].copy_from_slice(&7u64.to_ne_bytes());
             assert_eq!((pages[0], &pages.as_ref()[..8]), (7, &7u64.to_ne_bytes()[..]));
+        }
+    }
+
+    #[test]
+    fn pages_keep_what_they_hold_when_they_grow_and_shrink() {
+        let mut pages = Pages::new(1);
+        for words in [3, 1 << 12, 1 << 20, 5000, 700, 1 << 18] {
+            let kept = pages.len().min(words);
+            let before: Vec<u64> = pages[..kept].to_vec();
+            pages.resize(words);
+            assert_eq!((pages.len(), &pages[..kept]), (words, &before[..]));
+            (0..words).for_each(|at| pages[at] = at as u64 ^ words as u64);
         }
     }
 }

@@ -34,6 +34,7 @@ mod net;
 mod netless;
 mod operation;
 mod own;
+mod processor;
 mod random;
 #[cfg(target_os = "linux")]
 mod ring;
@@ -48,6 +49,7 @@ pub use harness::{
 };
 pub use memory::Pages;
 pub use own::{Keeper, is_panicking, open_own, wait};
+pub use processor::{prefetch, select};
 #[cfg(feature = "net")]
 pub use user::shutdown_signal;
 pub use user::{

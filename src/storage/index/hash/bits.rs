@@ -28,72 +28,47 @@ pub(super) fn write(words: &mut [u64], bit: usize, count: usize, value: u64) {
     }
 }
 
-/// Copies the bits from `start` to `end` to `by` (at most 64) places further up; bits above `end + by` stay.
+/// Copies the bits from `start` to `end` to `by` (1 to 63) places further up; bits above `end + by` stay.
 #[inline]
 pub(super) fn move_up(words: &mut [u64], start: usize, end: usize, by: usize) {
-    let mut at = end + by;
-    // Each step fills one word of the target from its top, so that nothing is read after it was overwritten.
-    while at > start + by {
-        let count = (((at - 1) & 63) + 1).min(at - (start + by));
-        at -= count;
-        let value = read(words, at - by, count);
-        write(words, at, count, value);
+    let (first, last) = (start + by, end + by);
+    // The target's whole words are `low..high`; those at its ends keep what is not of it.
+    let (low, high) = (first.div_ceil(64), last >> 6);
+    if low > high {
+        return copy_within_word(words, start, first, end - start);
     }
+    copy_within_word(words, (high << 6) - by, high << 6, last & 63);
+    for at in (low..high).rev() {
+        words[at] = words[at] << by | words[at - 1] >> (64 - by);
+    }
+    copy_within_word(words, start, first, (low << 6) - first);
 }
 
-/// Copies the bits from `start` to `end` to `by` (at most 64) places further down; bits below `start - by` stay.
+/// Copies the bits from `start` to `end` to `by` (1 to 63) places further down; bits below `start - by` stay.
 #[inline]
 pub(super) fn move_down(words: &mut [u64], start: usize, end: usize, by: usize) {
-    let mut at = start - by;
-    while at < end - by {
-        let count = (64 - (at & 63)).min(end - by - at);
-        let value = read(words, at + by, count);
-        write(words, at, count, value);
-        at += count;
+    let (first, last) = (start - by, end - by);
+    let (low, high) = (first.div_ceil(64), last >> 6);
+    if low > high {
+        return copy_within_word(words, start, first, end - start);
     }
-}
-
-const ONES: u64 = 0x0101_0101_0101_0101;
-const TOPS: u64 = 0x8080_8080_8080_8080;
-
-/// How many bits are set in each byte of `word` and those below it.
-#[inline]
-fn bytes_below(word: u64) -> u64 {
-    let pairs = word - (word >> 1 & 0x5555_5555_5555_5555);
-    let nibbles = (pairs & 0x3333_3333_3333_3333) + (pairs >> 2 & 0x3333_3333_3333_3333);
-    ((nibbles + (nibbles >> 4)) & 0x0f0f_0f0f_0f0f_0f0f).wrapping_mul(ONES)
-}
-
-/// The place of the set bit that has `rank` others below it, from `bit` on, counted from `bit`; there must be one.
-#[inline]
-pub(super) fn select(words: &[u64], bit: usize, rank: usize) -> usize {
-    let mut rank = rank as u64;
-    let mut at = bit >> 6;
-    let mut word = words[at] & !mask(bit & 63);
-    loop {
-        let sums = bytes_below(word);
-        let count = sums >> 56;
-        if rank < count {
-            return at * 64 + select_in(word, sums, rank) - bit;
+    copy_within_word(words, start, first, (low << 6) - first);
+    if low < high {
+        let run = &mut words[low..=high];
+        for at in 0..run.len() - 1 {
+            run[at] = run[at] >> by | run[at + 1] << (64 - by);
         }
-        rank -= count;
-        at += 1;
-        word = words[at];
     }
+    copy_within_word(words, (high << 6) + by, high << 6, last & 63);
 }
 
-/// The place of the set bit of `word` that has `rank` others below it. `sums` are its [`bytes_below`].
+/// Copies `count` (less than 64) bits to where they lie in one word.
 #[inline]
-fn select_in(word: u64, sums: u64, rank: u64) -> usize {
-    // A byte's top bit stays set where its sum is at most `rank`, for all are below 128: those bytes lie wholly below.
-    let at_most = (((rank * ONES) | TOPS) - sums) & TOPS;
-    let byte = at_most.count_ones() as usize * 8;
-    let before = (sums << 8 >> byte & 0xff) as u32;
-    let mut rest = (word >> byte & 0xff) as u32;
-    for _ in before..rank as u32 {
-        rest &= rest - 1;
+fn copy_within_word(words: &mut [u64], from: usize, to: usize, count: usize) {
+    if count > 0 {
+        let value = read(words, from, count);
+        write(words, to, count, value);
     }
-    byte + rest.trailing_zeros() as usize
 }
 
 #[cfg(test)]
@@ -119,7 +94,7 @@ mod tests {
         }
 
         #[test]
-        fn moved_bits_are_those_that_were_there(words in prop::array::uniform6(any::<u64>()), start in 64..200usize, len in 0..120usize, by in 1..=64usize) {
+        fn moved_bits_are_those_that_were_there(words in prop::array::uniform6(any::<u64>()), start in 64..200usize, len in 0..120usize, by in 1..=63usize) {
             let before = bits(&words);
             let mut up = words;
             move_up(&mut up, start, start + len, by);
@@ -133,17 +108,6 @@ mod tests {
             prop_assert_eq!(&down[start - by..start + len - by], &before[start..start + len]);
             prop_assert_eq!(&down[..start - by], &before[..start - by]);
             prop_assert_eq!(&down[start + len - by..], &before[start + len - by..]);
-        }
-
-        #[test]
-        fn select_finds_each_set_bit(words in prop::array::uniform4(any::<u64>()), sparse: u64, bit in 0..130usize) {
-            for words in [words, words.map(|word| word & sparse), words.map(|word| word | sparse)] {
-                let set = bits(&words);
-                let places = (bit..256).filter(|&at| set[at]);
-                for (rank, place) in places.enumerate() {
-                    prop_assert_eq!(select(&words, bit, rank), place - bit);
-                }
-            }
         }
     }
 }

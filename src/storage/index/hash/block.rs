@@ -79,10 +79,10 @@ pub(super) fn has_room(block: &[u64], slot_bits: usize) -> bool {
 
 #[inline]
 pub(super) fn bin(block: &[u64], bin: usize) -> Bin {
-    let bit = if bin == 0 { HEAD_BITS } else { HEAD_BITS + bits::select(block, HEAD_BITS, bin - 1) + 1 };
+    let bit = if bin == 0 { HEAD_BITS } else { HEAD_BITS + env::select(block, HEAD_BITS, bin - 1) + 1 };
     let (at, shift) = (bit >> 6, bit & 63);
     let word = block[at] >> shift;
-    let count = if word != 0 { word.trailing_zeros() as usize } else { bits::select(block, bit, 0) };
+    let count = if word != 0 { word.trailing_zeros() as usize } else { env::select(block, bit, 0) };
     Bin { first: bit - HEAD_BITS - bin, count, bit }
 }
 
@@ -96,10 +96,10 @@ pub(super) fn slot(block: &[u64], entry: usize, slot_bits: usize) -> u64 {
     bits::read(block, slot_bit(block, entry, slot_bits), slot_bits)
 }
 
-/// Some word of the bin's first slot.
+/// Says that the bin's first slot is about to be read.
 #[inline]
-pub(super) fn touch(block: &[u64], bin: Bin, slot_bits: usize) -> u64 {
-    block[slot_bit(block, bin.first, slot_bits) >> 6]
+pub(super) fn prefetch_slot(block: &[u64], bin: Bin, slot_bits: usize) {
+    env::prefetch(block, slot_bit(block, bin.first, slot_bits) >> 6);
 }
 
 pub(super) fn set_slot(block: &mut [u64], entry: usize, slot_bits: usize, slot: u64) {
@@ -183,15 +183,19 @@ impl Entries {
     pub(super) fn read(block: &[u64], slot_bits: usize) -> Entries {
         let mut read = Entries::default();
         let held = entries(block);
-        let mut bit = HEAD_BITS;
-        let mut bin = 0;
+        let (mut at, mut bin, mut bit) = (HEAD_BITS >> 6, 0, HEAD_BITS);
+        let mut ends = block[at] >> (HEAD_BITS & 63) << (HEAD_BITS & 63);
         while read.count < held {
-            if bits::read(block, bit, 1) == 1 {
-                bin += 1;
-            } else {
+            while ends == 0 {
+                at += 1;
+                ends = block[at];
+            }
+            let end = at * 64 + ends.trailing_zeros() as usize;
+            for _ in bit..end {
                 read.push(bin, slot(block, read.count, slot_bits));
             }
-            bit += 1;
+            (bin, bit) = (bin + 1, end + 1);
+            ends &= ends - 1;
         }
         read
     }

@@ -1,7 +1,7 @@
 //! Where the blocks of several indexes lie: packed, movable, and given back to the system as they go.
 //!
-//! Memory is cut into chunks of 32 KiB, each for blocks of one size. A block says who owns it, so it may be moved at any
-//! time, and that is what bounds the waste:
+//! One run of addresses, cut into chunks of 32 KiB, each for blocks of one size. A block says who owns it, so it may be moved
+//! at any time, and that is what bounds the waste:
 //! ```text
 //! chunks   0   1   2   3   4   5 │ top                a size's chunks form a run: all but the last are full,
 //! size     A   B   A   –   C   B │                    but for a few holes; holes are filled from the run's end,
@@ -14,17 +14,20 @@
 //! No step does more than fill a few holes and move one chunk, whatever the heap's size.
 
 use super::block::{self, CLASSES, UNIT_WORDS};
-use env::Pages;
+use env::{Pages, prefetch};
 use std::collections::BTreeSet;
 
 const CHUNK_WORDS: usize = 4096;
 const CHUNK_UNITS: u32 = (CHUNK_WORDS / UNIT_WORDS) as u32;
-/// Chunks that the system gives and takes at once.
-const PAGES_CHUNKS: u32 = 32;
+/// Chunks that go back to the system at once.
+const STEP_CHUNKS: u32 = 32;
 /// Holes that a size may have before they are filled, if that is less than an eighth of its blocks.
 const HOLES_MAX: usize = 16;
 /// Free chunks below the top, besides one in a hundred.
 const FREE_CHUNKS_MAX: u32 = 4;
+const LINE_WORDS: usize = 8;
+/// Lines that a block of 64 entries at 5.5 bytes lies in, at most.
+const USUAL_LINES: usize = 7;
 pub(super) const LEAF_ENTRIES: usize = 256;
 /// The owner of what nobody owns.
 const NOBODY: u32 = u32::MAX;
@@ -40,6 +43,10 @@ pub(super) struct Place(pub(super) u32);
 impl Handle {
     fn chunk(self) -> u32 {
         self.0 / CHUNK_UNITS
+    }
+
+    fn word(self) -> usize {
+        self.0 as usize * UNIT_WORDS
     }
 }
 
@@ -71,7 +78,8 @@ struct Class {
 }
 
 pub(super) struct Heap {
-    pages: Vec<Pages>,
+    /// Addresses beyond the top cost nothing until they are written.
+    words: Pages,
     chunks: Vec<Chunk>,
     free: BTreeSet<u32>,
     /// Chunks that were written since the system gave them.
@@ -86,7 +94,7 @@ pub(super) struct Heap {
 impl Default for Heap {
     fn default() -> Heap {
         Heap {
-            pages: Vec::new(),
+            words: Pages::new(STEP_CHUNKS as usize * CHUNK_WORDS),
             chunks: Vec::new(),
             free: BTreeSet::new(),
             touched: 0,
@@ -110,23 +118,28 @@ impl Heap {
 
     #[inline]
     pub(super) fn block(&self, handle: Handle) -> &[u64] {
-        let (pages, start) = address(handle);
-        let words = &self.pages[pages][start..];
+        let words = &self.words[handle.word()..];
         &words[..block::words_of(block::class(words[0]))]
     }
 
-    /// Something of the words that a block begins with: they may lie in two lines.
+    /// Says that the head of a block is about to be read: it may lie in two lines.
     #[inline]
-    pub(super) fn touch(&self, handle: Handle) -> u64 {
-        let (pages, start) = address(handle);
-        let words = &self.pages[pages];
-        words[start] ^ words[(start + 3).min(words.len() - 1)]
+    pub(super) fn prefetch_head(&self, handle: Handle) {
+        prefetch(&self.words, handle.word());
+        prefetch(&self.words, handle.word() + 3);
+    }
+
+    /// Says that all of a block is about to be read, as far as most blocks reach.
+    #[inline]
+    pub(super) fn prefetch_block(&self, handle: Handle) {
+        for line in 0..USUAL_LINES {
+            prefetch(&self.words, handle.word() + line * LINE_WORDS);
+        }
     }
 
     #[inline]
     pub(super) fn block_mut(&mut self, handle: Handle) -> &mut [u64] {
-        let (pages, start) = address(handle);
-        let words = &mut self.pages[pages][start..];
+        let words = &mut self.words[handle.word()..];
         let len = block::words_of(block::class(words[0]));
         &mut words[..len]
     }
@@ -134,8 +147,8 @@ impl Heap {
     /// Makes a block of that class for the place and lets `fill` write it.
     pub(super) fn place(&mut self, place: Place, class: usize, fill: impl FnOnce(&mut [u64])) {
         let handle = self.allocate(class);
-        let (pages, start) = address(handle);
-        let words = &mut self.pages[pages][start..start + block::words_of(class)];
+        let start = handle.word();
+        let words = &mut self.words[start..start + block::words_of(class)];
         fill(words);
         debug_assert_eq!(block::class(words[0]), class, "a block says its size");
         block::set_owner(words, place.0);
@@ -180,8 +193,9 @@ impl Heap {
             return chunk;
         }
         let chunk = self.chunks.len() as u32;
-        if chunk == self.pages.len() as u32 * PAGES_CHUNKS {
-            self.pages.push(Pages::new(PAGES_CHUNKS as usize * CHUNK_WORDS));
+        if chunk as usize * CHUNK_WORDS == self.words.len() {
+            let more = (chunk / 4).next_multiple_of(STEP_CHUNKS);
+            self.words.resize((chunk + more.max(STEP_CHUNKS)) as usize * CHUNK_WORDS);
         }
         self.chunks.push(Chunk::Free);
         self.touched = self.touched.max(self.chunks.len() as u32);
@@ -245,11 +259,11 @@ impl Heap {
             }
             self.move_top_chunk();
         }
-        // One run of pages is kept, so that growing and shrinking by turns costs no calls of the system.
-        let kept = (self.chunks.len() as u32).div_ceil(PAGES_CHUNKS) + 1;
-        if self.pages.len() as u32 > kept {
-            self.pages.truncate(kept as usize);
-            self.touched = self.touched.min(kept * PAGES_CHUNKS);
+        // One step is kept, so that growing and shrinking by turns costs no calls of the system.
+        let kept = (self.chunks.len() as u32).next_multiple_of(STEP_CHUNKS) + STEP_CHUNKS;
+        if self.touched > kept {
+            self.words.resize(kept as usize * CHUNK_WORDS);
+            self.touched = kept;
         }
     }
 
@@ -278,14 +292,7 @@ impl Heap {
     }
 
     fn copy_words(&mut self, from: Handle, to: Handle, words: usize) {
-        let ((from_pages, from), (to_pages, to)) = (address(from), address(to));
-        if from_pages == to_pages {
-            return self.pages[from_pages].copy_within(from..from + words, to);
-        }
-        let (low, high) = self.pages.split_at_mut(from_pages.max(to_pages));
-        let (source, target) =
-            if from_pages < to_pages { (&low[from_pages], &mut high[0]) } else { (&high[0], &mut low[to_pages]) };
-        target[to..to + words].copy_from_slice(&source[from..from + words]);
+        self.words.copy_within(from.word()..from.word() + words, to.word());
     }
 
     /// Takes a leaf of the directory. Its entries mean nothing until blocks are placed at them.
@@ -353,13 +360,6 @@ fn nth(chunk: u32, class: usize, number: u32) -> Handle {
     Handle(chunk * CHUNK_UNITS + number * (class as u32 + 1))
 }
 
-/// Which pages, and the word in them.
-#[inline]
-fn address(handle: Handle) -> (usize, usize) {
-    const UNITS: usize = CHUNK_UNITS as usize * PAGES_CHUNKS as usize;
-    (handle.0 as usize / UNITS, handle.0 as usize % UNITS * UNIT_WORDS)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -414,6 +414,6 @@ mod tests {
             heap.free(heap.at(Place(at as u32)));
         }
         assert_eq!(heap.check(), (0, 0));
-        assert!(heap.chunks.is_empty() && heap.pages.len() <= 1, "an empty heap keeps no blocks' memory");
+        assert!(heap.chunks.is_empty() && heap.touched <= 2 * STEP_CHUNKS, "an empty heap keeps no blocks' memory");
     }
 }

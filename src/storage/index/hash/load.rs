@@ -76,7 +76,11 @@ impl HashIndex {
 
     /// Writes the blocks of one part anew, with what they held before.
     fn fill_blocks(&mut self, heap: &mut Heap, sorted: &[Loaded], surplus: &mut Vec<u32>) {
-        for of_block in sorted.chunk_by(|one, other| one.order >> BIN_BITS == other.order >> BIN_BITS) {
+        let mut blocks = sorted.chunk_by(|one, other| one.order >> BIN_BITS == other.order >> BIN_BITS).peekable();
+        while let Some(of_block) = blocks.next() {
+            if let Some(next) = blocks.peek() {
+                heap.prefetch_block(heap.at(self.directory((next[0].order >> BIN_BITS) as u64)));
+            }
             let number = (of_block[0].order >> BIN_BITS) as u64;
             let slot_bits = self.shape.slot_bits(self.shape.depth(number));
             let words = heap.block(heap.at(self.directory(number)));

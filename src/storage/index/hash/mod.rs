@@ -432,11 +432,6 @@ impl HashIndex {
 
     /// Adds what a block has of the hash.
     #[inline]
-    fn look_in(&self, words: &[u64], spot: Spot, found: &mut Candidates) {
-        self.look_in_bin(words, block::bin(words, spot.bin), spot, found);
-    }
-
-    #[inline]
     fn look_in_bin(&self, words: &[u64], bin: block::Bin, spot: Spot, found: &mut Candidates) {
         for entry in bin.first..bin.first + bin.count {
             let slot = block::slot(words, entry, spot.slot_bits);
@@ -446,27 +441,23 @@ impl HashIndex {
         }
     }
 
-    /// [`HashIndex::look_in`] for some hashes at once. Each pass touches a line of memory for each of them that the one
-    /// before it told where to find, and no branch depends on it, so that the processor waits for all of them together.
+    /// [`HashIndex::look_in_bin`] for some hashes at once. Each pass asks for the memory that the next one reads, so that the
+    /// processor waits for all of them together.
     fn look_in_many(&self, heap: &Heap, hashes: &[u64], found: &mut [Candidates]) {
         let mut spots = [Spot::default(); INDEX_BATCH];
         let mut handles = [heap::Handle::default(); INDEX_BATCH];
         let mut blocks = [[].as_slice(); INDEX_BATCH];
         let mut bins = [block::Bin::default(); INDEX_BATCH];
-        let mut touched = 0;
         for (at, &hash) in hashes.iter().enumerate() {
             spots[at] = self.shape.spot(hash);
             handles[at] = heap.at(self.directory(spots[at].block));
-        }
-        for &handle in &handles[..hashes.len()] {
-            touched ^= heap.touch(handle);
+            heap.prefetch_head(handles[at]);
         }
         for at in 0..hashes.len() {
             blocks[at] = heap.block(handles[at]);
             bins[at] = block::bin(blocks[at], spots[at].bin);
-            touched ^= block::touch(blocks[at], bins[at], spots[at].slot_bits);
+            block::prefetch_slot(blocks[at], bins[at], spots[at].slot_bits);
         }
-        std::hint::black_box(touched);
         for (at, found) in found.iter_mut().enumerate() {
             self.look_in_bin(blocks[at], bins[at], spots[at], found);
         }
@@ -480,7 +471,10 @@ impl Index for HashIndex {
         }
         let spot = self.shape.spot(hash);
         let heap = self.heap.read();
-        self.look_in(heap.block(heap.at(self.directory(spot.block))), spot, found);
+        let handle = heap.at(self.directory(spot.block));
+        heap.prefetch_block(handle);
+        let words = heap.block(handle);
+        self.look_in_bin(words, block::bin(words, spot.bin), spot, found);
     }
 
     fn lookup_many(&self, hashes: &[u64], found: &mut [Candidates]) {
@@ -505,6 +499,7 @@ impl Index for HashIndex {
         {
             let mut heap = self.heap.write();
             let mut handle = heap.at(place);
+            heap.prefetch_block(handle);
             let words = heap.block(handle);
             let held = block::entries(words);
             if held == ENTRIES_MAX {
@@ -531,6 +526,7 @@ impl Index for HashIndex {
             let heap = self.heap.clone();
             let mut heap = heap.write();
             let handle = heap.at(self.directory(spot.block));
+            heap.prefetch_block(handle);
             let Some((bin, entry)) = self.find(heap.block(handle), spot, old) else { return false };
             let words = heap.block_mut(handle);
             let page = self.page(block::slot(words, entry, spot.slot_bits));
@@ -560,6 +556,7 @@ impl Index for HashIndex {
             let heap = self.heap.clone();
             let mut heap = heap.write();
             let handle = heap.at(place);
+            heap.prefetch_block(handle);
             let Some((bin, entry)) = self.find(heap.block(handle), spot, old) else { return false };
             let words = heap.block_mut(handle);
             self.pages.release(self.page(block::slot(words, entry, spot.slot_bits)));

@@ -1,9 +1,9 @@
 //! A whole cluster inside a simulated world: masters, region servers, client machines, made from a plan.
 
 use crate::invariant::Folder;
-use crate::plan::{Plan, master, server};
+use crate::plan::{Plan, Victim, master, server};
 use crate::watch::TrueTime;
-use env::sim::{CrashKind, Failure, NodeState, World, WorldOptions};
+use env::sim::{CrashKind, Failing, Failure, Faults, NodeState, World, WorldOptions, stream};
 use env::{BoxFuture, Env};
 use std::collections::BTreeMap;
 use std::io;
@@ -66,6 +66,9 @@ impl Cluster {
             options.segment_bytes = plan.cluster.segment_bytes;
             options.timing = timing(plan.cluster.lease_ms);
             options.reserve_bytes = 0;
+            if !plan.cluster.cached {
+                options.memory_bytes = 0;
+            }
             options.secret = Some(secret());
             cluster.world.add_node(&server(i), &server_ip(i), move |env| run_server(env, options.clone()));
         }
@@ -106,6 +109,81 @@ impl Cluster {
         let dir = format!("{}/", replica::folder(RegionId(region)));
         let names = disk.files().into_iter().filter_map(|(path, _)| path.strip_prefix(&dir).map(str::to_owned));
         names.map(|name| (name.clone(), disk.read_cached(&format!("{dir}{name}")).unwrap_or_default())).collect()
+    }
+
+    /// Changes what goes wrong with a server's regions' files, and with no others: who a server is cannot be copied from
+    /// another one.
+    pub fn harm_media(&self, node: &str, change: impl FnOnce(&mut Faults)) {
+        self.world.disk(node).faults(|faults| {
+            faults.only_in = "regions/".to_owned();
+            change(faults);
+        });
+    }
+
+    /// Reads and writes go right again, and reads show what the medium holds.
+    pub fn mend_media(&self, node: &str) {
+        let disk = self.world.disk(node);
+        disk.faults(|faults| {
+            faults.read = Failing::NEVER;
+            faults.lost_write = Failing::NEVER;
+            faults.misdirected_write = Failing::NEVER;
+        });
+        disk.drop_caches();
+    }
+
+    /// Flips bits of one of a server's files of that kind, which `seed` picks, as they are on the medium. False if it has
+    /// none.
+    pub fn rot(&self, node: &str, victim: Victim, bits: u32, seed: u64) -> bool {
+        let Some((path, len)) = self.pick_file(node, victim, seed) else { return false };
+        self.world.disk(node).flip_bits(&path, 0..len, bits, seed).is_ok()
+    }
+
+    /// Breaks consecutive sectors of a segment of a server, as [`Cluster::rot`] picks it.
+    pub fn break_sectors(&self, node: &str, sectors: u64, seed: u64) -> bool {
+        let Some((path, len)) = self.pick_file(node, Victim::Segment, seed) else { return false };
+        let from = stream(seed, "bad sectors").below(len);
+        self.world.disk(node).break_sectors(&path, from..(from + sectors * 512).min(len)).is_ok()
+    }
+
+    /// A region's file, with its length on the medium.
+    fn pick_file(&self, node: &str, victim: Victim, seed: u64) -> Option<(String, u64)> {
+        let disk = self.world.disk(node);
+        let wanted = |path: &str| match victim {
+            Victim::Segment => path.ends_with(".seg"),
+            Victim::Hint => path.ends_with(".hint"),
+            Victim::State => path.ends_with("/state") || path.ends_with("/durable"),
+        };
+        let paths = disk.files().into_iter().map(|(path, _)| path);
+        let paths = paths.filter(|path| path.starts_with("regions/") && wanted(path));
+        let lens = paths.filter_map(|path| disk.read_durable(&path).map(|bytes| (path, bytes.len() as u64)));
+        let files: Vec<(String, u64)> = lens.filter(|(_, len)| *len > 0).collect();
+        if files.is_empty() && victim != Victim::Segment {
+            return self.pick_file(node, Victim::Segment, seed);
+        }
+        let place = stream(seed, "file").below((files.len() as u64).max(1));
+        files.into_iter().nth(place as usize)
+    }
+
+    /// What the disks did wrong.
+    pub fn disk_faults(&self) -> BTreeMap<&'static str, u64> {
+        let mut total: BTreeMap<&'static str, u64> = BTreeMap::new();
+        for node in (1..=self.servers).map(server) {
+            let counts = self.world.disk(&node).counts();
+            let kinds = [
+                ("bits-flipped", counts.flipped_bits),
+                ("sectors-broken", counts.broken_sectors),
+                ("reads-failed", counts.failed_reads),
+                ("writes-failed", counts.failed_writes),
+                ("flushes-failed", counts.failed_syncs),
+                ("writes-lost", counts.lost_writes),
+                ("writes-misdirected", counts.misdirected_writes),
+                ("writes-without-room", counts.full),
+            ];
+            for (kind, times) in kinds.into_iter().filter(|(_, times)| *times > 0) {
+                *total.entry(kind).or_default() += times;
+            }
+        }
+        total
     }
 
     /// Why each node's process that ended by itself did.

@@ -15,6 +15,16 @@ pub struct Coverage {
 const PROBES: &[&str] =
     &["acknowledged", "adopted", "compacted", "config", "cut", "destroyed", "opened", "piece", "read", "serves"];
 
+/// What was done wrong to a run, and what the disks did wrong, for its report.
+pub fn faults(marks: &BTreeMap<String, u64>) -> String {
+    let disk =
+        |mark: &str| ["bits-", "sectors-", "reads-", "writes-", "flushes-"].iter().any(|kind| mark.starts_with(kind));
+    let faults = marks
+        .iter()
+        .filter(|(mark, _)| [Fault::NAMES, Fault::OF_MEDIA].concat().contains(&mark.as_str()) || disk(mark));
+    faults.map(|(mark, times)| format!("{mark} {times}")).collect::<Vec<_>>().join(", ")
+}
+
 /// Fewer seeds may miss something by chance.
 const FLOOR_SEEDS: u64 = 60;
 

@@ -41,6 +41,8 @@ pub struct Invariants {
     violations: Vec<Violation>,
     /// Which server a node's name is, learned from the masters' configurations by the harness.
     servers: BTreeMap<String, u64>,
+    /// Nodes whose disks may have lost what they acknowledged.
+    lying: BTreeSet<String>,
     /// How often each probe was heard: a run in which nothing happened proves nothing.
     heard: BTreeMap<String, u64>,
 }
@@ -100,6 +102,11 @@ impl Invariants {
             // An operator may have to accept the loss of what nobody else holds.
             region.committed_max = 0;
         }
+    }
+
+    /// The machine's disk may say that it has what it has not.
+    pub fn disk_lies(&mut self, node: &str) {
+        self.lying.insert(node.to_owned());
     }
 
     pub fn heard(&mut self, probe: &Probe) {
@@ -342,7 +349,12 @@ impl Invariants {
     /// I11: what a replica said was durable is there when it starts again.
     fn opened(&mut self, probe: &Probe) {
         let seqno = probe.number("seqno");
+        let lying = self.lying.contains(&probe.node);
         let replica = self.replica(probe);
+        if lying && seqno < replica.durable_max {
+            replica.durable.split_off(&(seqno + 1));
+            replica.durable_max = seqno;
+        }
         let durable = replica.durable_max;
         // A learner may have been told of more than it had flushed.
         replica.committed_max = replica.committed_max.min(seqno);
@@ -561,6 +573,18 @@ mod tests {
         assert_eq!(found(&[durable.clone(), opened(4)]), ["I11"]);
         assert_eq!(found(&[durable.clone(), cut, opened(4)]), [""; 0]);
         assert_eq!(found(&[durable, probe("server-1", "destroyed", 2, &[]), opened(0)]), [""; 0]);
+    }
+
+    #[test]
+    fn i11_a_disk_that_lies_may_come_back_with_less() {
+        let mut invariants = Invariants::default();
+        invariants.disk_lies("server-1");
+        for node in ["server-1", "server-2"] {
+            invariants.heard(&probe(node, "durable", 1, &[("epoch", 1), ("seqno", 5), ("checksum", 5)]));
+            invariants.heard(&probe(node, "opened", 2, &[("epoch", 1), ("seqno", 4)]));
+        }
+        let found: Vec<&str> = invariants.violations().iter().map(|violation| violation.what.as_str()).collect();
+        assert!(matches!(found[..], [what] if what.contains("server-2")), "{found:?}");
     }
 
     #[test]

@@ -352,6 +352,10 @@ fn report(outcome: &Outcome) -> u8 {
                 outcome.done,
                 outcome.marks.get("serves").copied().unwrap_or(0)
             );
+            let faults = coverage::faults(&outcome.marks);
+            if !faults.is_empty() {
+                println!("  faults: {faults}");
+            }
             0
         }
         Verdict::Unknown(why) => {

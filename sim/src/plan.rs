@@ -38,6 +38,12 @@ pub enum Profile {
     LeaseClock,
     /// Failing flushes and writes.
     Fsync,
+    /// What one machine's disk holds rots, or cannot be read.
+    Rot,
+    /// One machine's disk loses writes that it acknowledged, or puts them elsewhere.
+    LostWrites,
+    /// Disks have no room for a while.
+    FullDisk,
     /// Leads moved about by hand while servers restart.
     Churn,
     /// The same over small segments, much that is deleted and some that stays, so that much is compacted.
@@ -57,6 +63,8 @@ pub struct Shape {
     pub compressed: bool,
     pub segment_bytes: u64,
     pub lease_ms: u64,
+    /// Servers keep records in memory. Without, every read shows what the disk holds.
+    pub cached: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,11 +159,54 @@ pub enum Fault {
         factor: u32,
         for_ms: u64,
     },
+    /// Bits change of what the medium holds.
+    BitRot {
+        node: String,
+        victim: Victim,
+        bits: u32,
+    },
+    /// Some of a segment's sectors cannot be read until they are overwritten.
+    BadSectors {
+        node: String,
+        sectors: u64,
+    },
+    /// The next read of a region's file fails once.
+    FailRead {
+        node: String,
+    },
+    /// Of the writes to regions' files so many in a million are acknowledged and never made. When it is over, the page cache
+    /// lets go of what it showed in their place.
+    LoseWrites {
+        node: String,
+        ppm: u32,
+        for_ms: u64,
+    },
+    /// The same, but they land elsewhere in the file.
+    MisdirectWrites {
+        node: String,
+        ppm: u32,
+        for_ms: u64,
+    },
+    /// Nothing grows.
+    FullDisk {
+        node: String,
+        for_ms: u64,
+    },
     /// An operator gives the lead of a region to another server (by its place among the members).
     HandOver {
         region: u32,
         to: u64,
     },
+}
+
+/// Which of a region's files rots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Victim {
+    Segment,
+    Hint,
+    /// The small ones.
+    State,
 }
 
 impl Fault {
@@ -173,6 +224,10 @@ impl Fault {
         "hand-over",
     ];
 
+    /// Those that profiles of their own draw.
+    pub const OF_MEDIA: &[&str] =
+        &["bit-rot", "bad-sectors", "fail-read", "lose-writes", "misdirect-writes", "full-disk"];
+
     /// As a plan names it.
     pub fn name(&self) -> &'static str {
         match self {
@@ -186,6 +241,12 @@ impl Fault {
             Fault::FailFlush { .. } => "fail-flush",
             Fault::FailWrite { .. } => "fail-write",
             Fault::SlowDisk { .. } => "slow-disk",
+            Fault::BitRot { .. } => "bit-rot",
+            Fault::BadSectors { .. } => "bad-sectors",
+            Fault::FailRead { .. } => "fail-read",
+            Fault::LoseWrites { .. } => "lose-writes",
+            Fault::MisdirectWrites { .. } => "misdirect-writes",
+            Fault::FullDisk { .. } => "full-disk",
             Fault::HandOver { .. } => "hand-over",
         }
     }
@@ -219,7 +280,8 @@ impl Plan {
             final_power_cycle: !cluster.buffered && dice.percent(50),
             cluster,
         };
-        Faults::of(profile, &mut dice).draw_into(&mut plan, &mut dice);
+        let faults = Faults::of(profile, &mut dice);
+        faults.draw_into(&mut plan, &mut dice);
         plan.events.sort_by_key(|event| event.at_ms);
         plan
     }
@@ -238,6 +300,7 @@ impl Plan {
             compressed: false,
             segment_bytes: 1 << 20,
             lease_ms: 1000,
+            cached: true,
         };
         Plan { cluster, fault_ms, final_power_cycle: false, ..plan }
     }
@@ -253,25 +316,38 @@ impl Plan {
     }
 }
 
+impl Profile {
+    /// What was durable on one machine may be gone or wrong: everybody else keeps what they have.
+    fn harms_media(self) -> bool {
+        matches!(self, Profile::Rot | Profile::LostWrites)
+    }
+}
+
 impl Shape {
     fn draw(profile: Profile, dice: &mut Dice) -> Shape {
-        let factor = *dice.pick(&[1, 2, 2, 3, 3, 3]);
+        let factor = *dice.pick(if profile.harms_media() { &[2, 2, 2, 3, 3, 3] } else { &[1, 2, 2, 3, 3, 3] });
         let servers = u64::from(factor).max(dice.between(2, 4));
         Shape {
             masters: *dice.pick(&[1, 3, 3, 3]),
             servers,
             regions: dice.between(1, 4) as u32,
             factor,
-            min_in_sync: if factor == 3 && dice.percent(70) { 2 } else { 1 },
+            min_in_sync: match factor {
+                3 if dice.percent(70) => 2,
+                // Where a disk loses what it acknowledged, no write may be on that disk alone.
+                2 | 3 if profile.harms_media() => 2,
+                _ => 1,
+            },
             buffered: dice.percent(25),
             salted: dice.percent(50),
             compressed: dice.percent(30),
             segment_bytes: match profile {
-                Profile::Compaction => *dice.pick(&[4 << 10, 16 << 10]),
+                Profile::Compaction | Profile::Rot | Profile::LostWrites => *dice.pick(&[4 << 10, 16 << 10]),
                 _ => *dice.pick(&[4 << 10, 16 << 10, 1 << 20]),
             },
             // What a clock gains within one lease grows with the lease.
             lease_ms: if profile == Profile::LeaseClock { *dice.pick(&[1000, 1000, 3000, 10_000]) } else { 1000 },
+            cached: !(profile.harms_media() && dice.percent(70)),
         }
     }
 }
@@ -279,11 +355,12 @@ impl Shape {
 impl Network {
     /// A message takes the least time and an exponential share of the rest, a fifth of it on average.
     fn draw(profile: Profile, dice: &mut Dice) -> Network {
-        let slow = profile != Profile::Calm && dice.percent(20);
+        let calm = profile == Profile::Calm || profile.harms_media();
+        let slow = !calm && dice.percent(20);
         Network {
             latency_ms_min: dice.between(1, 2),
             latency_ms_max: if slow { dice.between(50, 250) } else { dice.between(3, 20) },
-            break_ppm: if profile != Profile::Calm && dice.percent(30) { dice.between(10, 400) as u32 } else { 0 },
+            break_ppm: if !calm && dice.percent(30) { dice.between(10, 400) as u32 } else { 0 },
         }
     }
 }
@@ -318,6 +395,9 @@ struct Faults {
     disk: u64,
     slow: u64,
     moves: u64,
+    rot: u64,
+    lost: u64,
+    full: u64,
 }
 
 impl Faults {
@@ -340,6 +420,27 @@ impl Faults {
             Profile::Fsync => {
                 Faults { disk: some(100, 4), kills: some(30, 2), power: some(70, 3), ..Faults::default() }
             }
+            Profile::Rot => Faults {
+                rot: some(100, 6),
+                kills: some(60, 3),
+                moves: some(60, 3),
+                power: some(30, 2),
+                ..Faults::default()
+            },
+            Profile::LostWrites => Faults {
+                lost: some(100, 3),
+                kills: some(30, 2),
+                moves: some(60, 3),
+                power: some(80, 3),
+                ..Faults::default()
+            },
+            Profile::FullDisk => Faults {
+                full: some(100, 5),
+                kills: some(50, 3),
+                power: some(30, 2),
+                moves: some(30, 3),
+                ..Faults::default()
+            },
             Profile::Churn | Profile::Compaction => {
                 Faults { moves: some(100, 8), kills: some(70, 4), ..Faults::default() }
             }
@@ -354,13 +455,19 @@ impl Faults {
                 disk: some(40, 2),
                 slow: some(25, 2),
                 moves: some(25, 4),
+                ..Faults::default()
             },
         }
     }
 
     fn draw_into(&self, plan: &mut Plan, dice: &mut Dice) {
-        let nodes = plan.nodes();
         let servers: Vec<String> = (1..=plan.cluster.servers).map(server).collect();
+        // One machine only, so that a good copy of everything is left.
+        let victim = dice.pick(&servers).clone();
+        let nodes = match plan.profile.harms_media() {
+            true => (1..=plan.cluster.masters).map(master).chain(vec![victim.clone(); 3]).collect(),
+            false => plan.nodes(),
+        };
         // A lone copy that loses what its table never flushed is beyond what is promised.
         let power = if plan.cluster.buffered { 0 } else { self.power };
         // Nor is a lone copy whose flush fails: it stops, on purpose, until an operator decides.
@@ -382,7 +489,7 @@ impl Faults {
             }
         }
         for _ in 0..power {
-            let all = dice.percent(40);
+            let all = dice.percent(40) && !plan.profile.harms_media();
             let nodes = if all { nodes.clone() } else { vec![dice.pick(&nodes).clone()] };
             let fault = Fault::PowerLoss { nodes, down_ms: dice.between(10, 3000) };
             plan.add(fault, dice);
@@ -399,8 +506,17 @@ impl Faults {
             let (region, to) = (dice.below(u64::from(plan.cluster.regions)) as u32, dice.below(3));
             plan.add(Fault::HandOver { region, to }, dice);
         }
-        // One machine only, so that a good copy of everything is left.
-        let victim = dice.pick(&servers).clone();
+        for _ in 0..self.rot {
+            let fault = draw_rot(victim.clone(), dice);
+            plan.add(fault, dice);
+        }
+        for _ in 0..self.lost {
+            draw_lost_writes(plan, &victim, dice);
+        }
+        for _ in 0..self.full {
+            let fault = Fault::FullDisk { node: dice.pick(&servers).clone(), for_ms: dice.between(200, 5000) };
+            plan.add(fault, dice);
+        }
         for _ in 0..disk {
             let fault = match dice.percent(50) {
                 true => Fault::FailFlush { node: victim.clone() },
@@ -425,6 +541,31 @@ impl Faults {
                 false => draw_isolation(plan, victim, dice),
             }
         }
+    }
+}
+
+fn draw_rot(node: String, dice: &mut Dice) -> Fault {
+    match dice.below(100) {
+        0..40 => Fault::BitRot { node, victim: Victim::Segment, bits: *dice.pick(&[1, 1, 8]) },
+        40..60 => Fault::BitRot { node, victim: Victim::Hint, bits: 1 },
+        60..65 => Fault::BitRot { node, victim: Victim::State, bits: 1 },
+        65..85 => Fault::BadSectors { node, sectors: dice.between(1, 4) },
+        _ => Fault::FailRead { node },
+    }
+}
+
+/// Sometimes the power goes meanwhile, and what was lost last shows first.
+fn draw_lost_writes(plan: &mut Plan, victim: &str, dice: &mut Dice) {
+    let (at_ms, for_ms) = (dice.below(plan.fault_ms), dice.between(200, 4000));
+    let (node, ppm) = (victim.to_owned(), *dice.pick(&[10_000, 100_000, 500_000]));
+    let fault = match dice.percent(60) {
+        true => Fault::LoseWrites { node, ppm, for_ms },
+        false => Fault::MisdirectWrites { node, ppm, for_ms },
+    };
+    plan.events.push(Event { at_ms, fault });
+    if !plan.cluster.buffered && dice.percent(50) {
+        let fault = Fault::PowerLoss { nodes: vec![victim.to_owned()], down_ms: dice.between(10, 3000) };
+        plan.events.push(Event { at_ms: at_ms + dice.below(for_ms), fault });
     }
 }
 

@@ -92,6 +92,9 @@ enum Mend {
     Resume(String),
     Repair(Vec<(String, String)>),
     Disk(String),
+    /// Its writes arrive again, and reads show which did not.
+    Media(String),
+    Room(String),
 }
 
 /// Why a phase did not end.
@@ -132,7 +135,8 @@ impl<'a> Run<'a> {
 
     fn marks(&self) -> BTreeMap<String, u64> {
         let mut marks = self.invariants().heard_of().clone();
-        marks.extend(self.happened.iter().map(|(&name, &times)| (name.to_owned(), times)));
+        let faults = self.cluster.disk_faults();
+        marks.extend(self.happened.iter().chain(&faults).map(|(&name, &times)| (name.to_owned(), times)));
         marks
     }
 
@@ -398,6 +402,27 @@ impl<'a> Run<'a> {
                 self.cluster.world.disk(node).faults(|faults| faults.slow_factor = *factor);
                 self.mending.push((now + for_ms, Mend::Disk(node.clone())));
             }
+            Fault::BitRot { node, victim, bits } => {
+                self.cluster.rot(node, *victim, *bits, self.plan.seed ^ now);
+            }
+            Fault::BadSectors { node, sectors } => {
+                self.cluster.break_sectors(node, *sectors, self.plan.seed ^ now);
+            }
+            Fault::FailRead { node } => self.cluster.harm_media(node, |faults| faults.read = Failing::NEXT),
+            Fault::LoseWrites { node, ppm, for_ms } => {
+                self.cluster.harm_media(node, |faults| faults.lost_write = Failing::ppm(*ppm));
+                self.invariants().disk_lies(node);
+                self.mending.push((now + for_ms, Mend::Media(node.clone())));
+            }
+            Fault::MisdirectWrites { node, ppm, for_ms } => {
+                self.cluster.harm_media(node, |faults| faults.misdirected_write = Failing::ppm(*ppm));
+                self.invariants().disk_lies(node);
+                self.mending.push((now + for_ms, Mend::Media(node.clone())));
+            }
+            Fault::FullDisk { node, for_ms } => {
+                self.cluster.world.disk(node).faults(|faults| faults.capacity = Some(0));
+                self.mending.push((now + for_ms, Mend::Room(node.clone())));
+            }
             Fault::HandOver { region, to } => self.hand_over(*region, *to),
         }
     }
@@ -414,6 +439,8 @@ impl<'a> Run<'a> {
                 Mend::Disk(node) => {
                     self.cluster.world.disk(&node).faults(|faults| faults.slow_factor = 1);
                 }
+                Mend::Media(node) => self.cluster.mend_media(&node),
+                Mend::Room(node) => self.cluster.world.disk(&node).faults(|faults| faults.capacity = None),
             }
         }
     }

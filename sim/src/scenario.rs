@@ -19,7 +19,10 @@
 //! clog P > B,C 3s                   what P sends to them arrives that much later, even if a partition comes between
 //! heal                              all partitions
 //! kill P,B | power P,B | restart P,B | pause P | resume P
-//! disk P fail-flush | fail-write | full | slow 100 | well | flip
+//! disk P fail-flush | fail-write | full | slow 100 | well
+//! disk P fail-read | fail-reads | lose-write | lose-writes | misdirect-writes      of the regions' files
+//! disk P forget                     the page cache lets go of what is clean: reads show what the medium holds
+//! disk P flip EXT AT | break EXT AT            a bit, a sector, so many percent into the first such file of a region
 //! clock P rate 10000 | clock P step -30000
 //! hand-over B | accept-loss B
 //! wait heard NAME                   a probe, once more
@@ -37,7 +40,7 @@ use crate::watch::{TrueTime, Watch};
 use crate::workload::{TABLE, read, written};
 use bytes::Bytes;
 use env::Env;
-use env::sim::{CrashKind, Failing};
+use env::sim::{CrashKind, Failing, Faults};
 use model::{Action, Answer, History, Operation, Outcome};
 use std::collections::{BTreeMap, VecDeque};
 use std::process::ExitCode;
@@ -69,7 +72,10 @@ pub fn command(name: Option<&str>, all: bool, list: bool, print: Option<tracing:
     let mut failed = 0;
     for &&(name, text) in &chosen {
         match crate::on_a_fresh_thread(move |print| run(text, print), print) {
-            Ok(seconds) => println!("{name}: as it should be, {seconds:.1} simulated seconds"),
+            Ok(Played { seconds, disk_faults }) => {
+                let faults: String = disk_faults.iter().map(|(kind, times)| format!(", {kind} {times}")).collect();
+                println!("{name}: as it should be, {seconds:.1} simulated seconds{faults}");
+            }
             Err(what) => {
                 failed += 1;
                 println!("{name}: WRONG: {what}");
@@ -85,8 +91,15 @@ fn story(text: &str) -> String {
     lines.collect::<Vec<_>>().join(" ")
 }
 
-/// Runs a script; the simulated seconds it took, or what went wrong in which line.
-pub fn run(text: &str, print: Option<tracing::Level>) -> Result<f64, String> {
+/// What a script came to.
+pub struct Played {
+    /// Simulated.
+    seconds: f64,
+    disk_faults: BTreeMap<&'static str, u64>,
+}
+
+/// Runs a script; says what went wrong in which line.
+pub fn run(text: &str, print: Option<tracing::Level>) -> Result<Played, String> {
     let time = TrueTime::default();
     let watch = Watch::new(time.clone(), print);
     let heard = watch.clone();
@@ -136,7 +149,7 @@ enum Call {
 }
 
 impl Script {
-    fn play(text: &str, time: TrueTime, watch: Watch) -> Result<f64, String> {
+    fn play(text: &str, time: TrueTime, watch: Watch) -> Result<Played, String> {
         let numbered = text.lines().enumerate().map(|(at, line)| (at + 1, line.split('#').next().unwrap_or("").trim()));
         let mut lines = numbered.filter(|(_, line)| !line.is_empty());
         let (_, first) = lines.next().ok_or("the script is empty")?;
@@ -159,7 +172,7 @@ impl Script {
             script.line(line).map_err(|what| format!("line {at} ({line}), at {at_ms} ms: {what}"))?;
         }
         script.judge()?;
-        Ok(script.cluster.world.now().as_secs_f64())
+        Ok(Played { seconds: script.cluster.world.now().as_secs_f64(), disk_faults: script.cluster.disk_faults() })
     }
 
     fn set_up(&mut self) -> Result<(), String> {
@@ -335,7 +348,8 @@ impl Script {
 
     fn disk(&mut self, rest: &str) -> Result<(), String> {
         let words: Vec<&str> = rest.split_whitespace().collect();
-        let disk = self.cluster.world.disk(&self.node(words[0])?);
+        let node = self.node(words[0])?;
+        let disk = self.cluster.world.disk(&node);
         match words[1..] {
             ["fail-flush"] => disk.faults(|faults| faults.sync = Failing::NEXT),
             ["fail-write"] => disk.faults(|faults| faults.write = Failing::NEXT),
@@ -344,23 +358,31 @@ impl Script {
                 let factor = factor.parse().map_err(|_| "how slow?")?;
                 disk.faults(|faults| faults.slow_factor = factor);
             }
-            ["well"] => disk.faults(|faults| {
-                faults.capacity = None;
-                faults.slow_factor = 1;
-                faults.sync = Failing::NEVER;
-                faults.write = Failing::NEVER;
-            }),
-            ["flip"] => {
-                let (path, len) = disk
-                    .files()
-                    .into_iter()
-                    .find(|(path, len)| path.ends_with(".seg") && *len > 200)
-                    .ok_or("it has no segment")?;
-                disk.flip_bit(&path, len / 2, 3).map_err(|error| error.to_string())?;
+            ["well"] => disk.faults(|faults| *faults = Faults { latency: faults.latency, ..Faults::default() }),
+            ["fail-read"] => self.cluster.harm_media(&node, |faults| faults.read = Failing::NEXT),
+            ["fail-reads"] => self.cluster.harm_media(&node, |faults| faults.read = Failing::ALWAYS),
+            ["lose-write"] => self.lie(&node, |faults| faults.lost_write = Failing::NEXT),
+            ["lose-writes"] => self.lie(&node, |faults| faults.lost_write = Failing::ALWAYS),
+            ["misdirect-writes"] => self.lie(&node, |faults| faults.misdirected_write = Failing::ALWAYS),
+            ["forget"] => disk.drop_caches(),
+            [what @ ("flip" | "break"), extension, percent] => {
+                let percent: u64 = percent.parse().map_err(|_| "where?")?;
+                let mut files = disk.files().into_iter();
+                let found = files.find(|(path, _)| path.starts_with("regions/") && path.ends_with(extension));
+                let (path, len) = found.ok_or("it has no such file")?;
+                let at = (len * percent / 100).min(len.saturating_sub(1));
+                let harmed =
+                    if what == "flip" { disk.flip_bit(&path, at, 3) } else { disk.break_sectors(&path, at..at + 1) };
+                harmed.map_err(|error| error.to_string())?;
             }
             _ => return Err("what happens to the disk?".to_owned()),
         }
         Ok(())
+    }
+
+    fn lie(&self, node: &str, change: impl FnOnce(&mut Faults)) {
+        self.cluster.harm_media(node, change);
+        self.watch.invariants().disk_lies(node);
     }
 
     fn clock(&mut self, rest: &str) -> Result<(), String> {
@@ -583,6 +605,7 @@ fn parse_cluster(line: &str) -> Result<Plan, String> {
         compressed: false,
         segment_bytes: 1 << 20,
         lease_ms: 1000,
+        cached: true,
     };
     let mut seed = 1;
     for word in words {
@@ -596,6 +619,7 @@ fn parse_cluster(line: &str) -> Result<Plan, String> {
             ("min", Ok(number)) => shape.min_in_sync = number as u8,
             ("segment", Ok(number)) => shape.segment_bytes = number,
             ("seed", Ok(number)) => seed = number,
+            ("cached", Ok(number)) => shape.cached = number != 0,
             ("durability", _) if value == "buffered" => shape.buffered = true,
             ("durability", _) if value == "synced" => shape.buffered = false,
             _ => return Err(format!("{word}?")),

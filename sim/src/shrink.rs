@@ -98,7 +98,13 @@ fn forget_strangers(plan: &mut Plan) {
         | Fault::ClockRate { node, .. }
         | Fault::FailFlush { node }
         | Fault::FailWrite { node }
-        | Fault::SlowDisk { node, .. } => known(node),
+        | Fault::SlowDisk { node, .. }
+        | Fault::BitRot { node, .. }
+        | Fault::BadSectors { node, .. }
+        | Fault::FailRead { node }
+        | Fault::LoseWrites { node, .. }
+        | Fault::MisdirectWrites { node, .. }
+        | Fault::FullDisk { node, .. } => known(node),
         Fault::HandOver { .. } => true,
     });
 }
@@ -108,12 +114,18 @@ fn halve(fault: &mut Fault) {
         Fault::Partition { for_ms, .. }
         | Fault::Clog { for_ms, .. }
         | Fault::Pause { for_ms, .. }
-        | Fault::SlowDisk { for_ms, .. } => *for_ms /= 2,
+        | Fault::SlowDisk { for_ms, .. }
+        | Fault::LoseWrites { for_ms, .. }
+        | Fault::MisdirectWrites { for_ms, .. }
+        | Fault::FullDisk { for_ms, .. } => *for_ms /= 2,
+        Fault::BitRot { bits, .. } => *bits = (*bits / 2).max(1),
+        Fault::BadSectors { sectors, .. } => *sectors = (*sectors / 2).max(1),
         Fault::Kill { down_ms, .. } | Fault::PowerLoss { down_ms, .. } => *down_ms /= 2,
         Fault::StepClock { .. }
         | Fault::ClockRate { .. }
         | Fault::FailFlush { .. }
         | Fault::FailWrite { .. }
+        | Fault::FailRead { .. }
         | Fault::HandOver { .. } => {}
     }
 }

@@ -16,9 +16,11 @@ pub struct Faults {
     /// Opening, renaming, removing, listing and making folders answer EIO.
     pub metadata: Failing,
     /// The write says Ok and reads show it, but it never reaches the medium.
-    pub lost_write_ppm: u32,
+    pub lost_write: Failing,
     /// The write says Ok and reads show it, but on the medium it lands elsewhere in the same file.
-    pub misdirected_write_ppm: u32,
+    pub misdirected_write: Failing,
+    /// Reads fail, and writes are lost or misdirected, only in files whose path has this in it.
+    pub only_in: String,
     /// Bytes of files that fit; writes beyond answer `StorageFull`, reads work.
     pub capacity: Option<u64>,
     pub latency: Latency,
@@ -36,8 +38,9 @@ impl Default for Faults {
             write: Failing::default(),
             sync: Failing::default(),
             metadata: Failing::default(),
-            lost_write_ppm: 0,
-            misdirected_write_ppm: 0,
+            lost_write: Failing::NEVER,
+            misdirected_write: Failing::NEVER,
+            only_in: String::new(),
             capacity: None,
             latency: Latency::NONE,
             slow_factor: 1,
@@ -66,6 +69,10 @@ impl Failing {
 
     pub const fn ppm(ppm: u32) -> Failing {
         Failing { nth: None, ppm }
+    }
+
+    pub(super) fn is_never(&self) -> bool {
+        *self == Failing::NEVER
     }
 
     pub(super) fn strikes(&mut self, dice: &mut Dice) -> bool {

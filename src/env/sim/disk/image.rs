@@ -217,8 +217,11 @@ impl Image {
         }
     }
 
-    pub(super) fn break_sectors(&mut self, range: Range<u64>) {
-        self.bad_sectors.extend(sectors(&range));
+    /// Returns how many these are.
+    pub(super) fn break_sectors(&mut self, range: Range<u64>) -> u64 {
+        let broken = sectors(&range);
+        self.bad_sectors.extend(broken.clone());
+        broken.end - broken.start
     }
 }
 

@@ -58,7 +58,13 @@ pub struct DiskCounts {
     pub bytes_written: u64,
     /// Errors given by the switches in [`Faults`].
     pub errors: u64,
+    /// Reads that failed, whether by a switch or because a sector is broken.
+    pub failed_reads: u64,
+    pub failed_writes: u64,
+    pub failed_syncs: u64,
     pub full: u64,
+    pub flipped_bits: u64,
+    pub broken_sectors: u64,
     pub lost_writes: u64,
     pub misdirected_writes: u64,
     pub process_crashes: u64,
@@ -211,13 +217,17 @@ impl DiskState {
 
     /// Flips one bit on the medium and in memory.
     pub fn flip_bit(&self, path: &str, offset: u64, bit: u8) -> io::Result<()> {
-        self.inner().with_file(path, |image| image.flip_bit(offset, bit))
+        let mut inner = self.inner();
+        inner.counts.flipped_bits += 1;
+        inner.with_file(path, |image| image.flip_bit(offset, bit))
     }
 
     /// Flips `count` bits somewhere in `range`.
     pub fn flip_bits(&self, path: &str, range: Range<u64>, count: u32, seed: u64) -> io::Result<()> {
         let mut dice = stream(seed, "bit rot");
-        self.inner().with_file(path, |image| {
+        let mut inner = self.inner();
+        inner.counts.flipped_bits += u64::from(count);
+        inner.with_file(path, |image| {
             for _ in 0..count {
                 image.flip_bit(dice.between(range.start, range.end - 1), dice.below(8) as u8);
             }
@@ -226,7 +236,10 @@ impl DiskState {
 
     /// Reads of these bytes' sectors answer EIO until the sectors are overwritten.
     pub fn break_sectors(&self, path: &str, range: Range<u64>) -> io::Result<()> {
-        self.inner().with_file(path, |image| image.break_sectors(range))
+        let mut inner = self.inner();
+        let broken = inner.with_file(path, |image| image.break_sectors(range))?;
+        inner.counts.broken_sectors += broken;
+        Ok(())
     }
 
     /// The page cache lets go of everything clean: reads show what lost and misdirected writes did to the medium.
@@ -429,7 +442,7 @@ impl Inner {
 
     fn draw_failure(&mut self, op: &Op) -> bool {
         let failing = match op {
-            Op::Read { .. } => &mut self.faults.read,
+            Op::Read { file, .. } => return self.draw_read_failure(*file),
             Op::Write { .. } | Op::Truncate { .. } | Op::Allocate { .. } => &mut self.faults.write,
             Op::Sync { .. } | Op::SyncDir { .. } => &mut self.faults.sync,
             Op::Len { .. } | Op::Free => return false,
@@ -437,7 +450,24 @@ impl Inner {
         };
         let fails = failing.strikes(&mut self.dice);
         self.counts.errors += fails as u64;
+        match op {
+            Op::Write { .. } => self.counts.failed_writes += fails as u64,
+            Op::Sync { .. } | Op::SyncDir { .. } => self.counts.failed_syncs += fails as u64,
+            _ => {}
+        }
         fails
+    }
+
+    fn draw_read_failure(&mut self, file: NodeId) -> bool {
+        let fails = !self.faults.read.is_never() && self.is_meant(file) && self.faults.read.strikes(&mut self.dice);
+        self.counts.errors += fails as u64;
+        self.counts.failed_reads += fails as u64;
+        fails
+    }
+
+    /// Whether what goes wrong in some files goes wrong in this one.
+    fn is_meant(&self, file: NodeId) -> bool {
+        self.tree.is_named(file, &self.faults.only_in)
     }
 
     /// Carries out what is due. Returns who is to be woken.
@@ -502,7 +532,7 @@ impl Inner {
             Op::SyncDir { path, mark } => self.tree.sync_dir(&path, mark).map(|()| Reply::Done),
             Op::Free => Ok(Reply::Number(self.free())),
             Op::Read { file, mut buffer, offset } => {
-                let count = self.tree.file(file)?.read(&mut buffer, offset);
+                let count = self.read(file, &mut buffer, offset);
                 Ok(Reply::Read(buffer, count))
             }
             Op::Write { file, bytes, offset } => self.write(file, bytes, offset).map(Reply::Number),
@@ -564,28 +594,37 @@ impl Inner {
     /// A read of the page cache; does not wait.
     fn read_at_once(&mut self, file: NodeId, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.counts.reads += 1;
-        if self.faults.read.strikes(&mut self.dice) {
-            self.counts.errors += 1;
+        if self.draw_read_failure(file) {
             return Err(media_error());
         }
-        self.tree.file(file)?.read(buffer, offset)
+        self.read(file, buffer, offset)
+    }
+
+    fn read(&mut self, file: NodeId, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let read = self.tree.file(file)?.read(buffer, offset);
+        self.counts.failed_reads += read.is_err() as u64;
+        read
     }
 
     fn write(&mut self, file: NodeId, bytes: Bytes, offset: Option<u64>) -> io::Result<u64> {
         let len = self.tree.file(file)?.len();
         let at = offset.unwrap_or(len);
         self.grow(file, at + bytes.len() as u64)?;
-        let landing = self.draw_landing(len);
+        let landing = self.draw_landing(file, len);
         self.tree.file_mut(file)?.write(at, bytes, landing)?;
         Ok(at)
     }
 
-    fn draw_landing(&mut self, len: u64) -> Landing {
-        if self.dice.ppm(self.faults.lost_write_ppm) {
+    fn draw_landing(&mut self, file: NodeId, len: u64) -> Landing {
+        let is_sound = self.faults.lost_write.is_never() && self.faults.misdirected_write.is_never();
+        if is_sound || !self.is_meant(file) {
+            return Landing::Right;
+        }
+        if self.faults.lost_write.strikes(&mut self.dice) {
             self.counts.lost_writes += 1;
             return Landing::Nowhere;
         }
-        if len >= SECTOR_BYTES && self.dice.ppm(self.faults.misdirected_write_ppm) {
+        if len >= SECTOR_BYTES && self.faults.misdirected_write.strikes(&mut self.dice) {
             self.counts.misdirected_writes += 1;
             return Landing::Elsewhere(self.dice.below(len / SECTOR_BYTES) * SECTOR_BYTES);
         }

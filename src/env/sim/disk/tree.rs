@@ -253,6 +253,19 @@ impl Tree {
         true
     }
 
+    /// Whether the file has a path with `part` in it.
+    pub(super) fn is_named(&self, file: NodeId, part: &str) -> bool {
+        part.is_empty() || self.path_of(ROOT, "", file).is_some_and(|path| path.contains(part))
+    }
+
+    fn path_of(&self, dir: NodeId, prefix: &str, file: NodeId) -> Option<String> {
+        let Node::Dir(entries) = &self.nodes[&dir] else { return None };
+        entries.current.iter().find_map(|(name, id)| {
+            let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}/{name}") };
+            if *id == file { Some(path) } else { self.path_of(*id, &path, file) }
+        })
+    }
+
     /// Every file with its length, in byte order of the paths' components.
     pub(super) fn files(&self) -> Vec<(String, u64)> {
         let mut files = Vec::new();

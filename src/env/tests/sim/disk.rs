@@ -100,8 +100,8 @@ fn lost_and_misdirected_writes_show_when_the_cache_lets_go() {
         single_with(disk.clone(), 1, |env| async move {
             let file = open(&env, "a").await;
             switches.faults(|faults| match misdirected {
-                true => faults.misdirected_write_ppm = 1_000_000,
-                false => faults.lost_write_ppm = 1_000_000,
+                true => faults.misdirected_write = Failing::ALWAYS,
+                false => faults.lost_write = Failing::ALWAYS,
             });
             file.write_at(vec![vec![b'n'; 512].into()], 1024).await.expect("says ok");
             file.sync_data().await.expect("says ok");
@@ -116,6 +116,31 @@ fn lost_and_misdirected_writes_show_when_the_cache_lets_go() {
             false => assert_eq!(landed, []),
         }
     }
+}
+
+#[test]
+fn what_is_meant_for_some_files_spares_the_others() {
+    let disk = disk();
+    let names = ["d/meant", "d/spared"];
+    names.iter().for_each(|name| disk.write_file(name, vec![b'o'; 10]).expect("planted"));
+    let switches = disk.clone();
+    single_with(disk.clone(), 1, move |env| async move {
+        switches.faults(|faults| {
+            faults.only_in = "/meant".to_owned();
+            faults.read = Failing::ALWAYS;
+            faults.lost_write = Failing::ALWAYS;
+        });
+        for name in names {
+            let file = open(&env, name).await;
+            assert_eq!(read(&file).await.is_err(), name == "d/meant");
+            file.write_at(vec!["n".into()], 0).await.expect("says ok");
+            file.sync_data().await.expect("says ok");
+        }
+    });
+    disk.drop_caches();
+    assert_eq!(names.map(|name| disk.read_cached(name).expect("there")[0]), [b'o', b'n']);
+    let counts = disk.counts();
+    assert_eq!((counts.failed_reads, counts.lost_writes, counts.errors), (1, 1, 1));
 }
 
 #[test]

@@ -72,6 +72,12 @@ enum Bench {
         #[arg(long, value_delimiter = ',')]
         peers: Vec<String>,
     },
+    /// Puts in each second while a database of the embedded library grows from nothing, unflushed.
+    #[command(after_help = "Example: benches growth --keys 50000000")]
+    Growth {
+        #[arg(long, default_value_t = 50_000_000)]
+        keys: u64,
+    },
     /// The shapes that Bytecask measures: 10,000 values of 128 bytes and of 64 KiB.
     Bytecask,
     /// Makes a hash index from hashes and locations at once, as from hint files.
@@ -100,6 +106,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let runtime = env::real::runtime()?;
     match arguments.bench {
         Bench::Embedded { keys, ref peers } => embedded::run(arguments, keys, peers)?,
+        Bench::Growth { keys } => embedded::growth::run(arguments, keys)?,
         Bench::Bytecask => embedded::bytecask(arguments)?,
         Bench::Log { frames, bytes } => {
             for (name, io) in [("io_uring", IoChoice::IoUring), ("threads", IoChoice::Threads)] {

@@ -6,6 +6,7 @@
 // Real folders and threads, as the programs have them that use such an engine.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod growth;
 mod peers;
 
 use crate::Arguments;

@@ -10,12 +10,15 @@ use crate::versions::Versions;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use storage::{
-    Applied, ClosedFrame, Compression, Epoch, Identity, Log, Lookup, OpenFrame, ReadJob, Record, Seqno, SettleJob,
-    Settled, StorageError, Store,
+    Applied, ClosedFrame, Compression, Epoch, FrameJob, FrameRoom, Identity, Log, Lookup, OpenFrame, ReadJob, Record,
+    Seqno, StorageError, Store,
 };
 
 /// There is one writer for ever, so that its logs need no numbers.
 pub(crate) const EPOCH: Epoch = Epoch(1);
+
+/// A frame of one large value says nothing about the next one.
+const ROOM_BYTES_MAX: usize = GATHERED_BYTES + GATHERED_BYTES / 8;
 
 pub(crate) struct Core {
     /// Not here while a step of compaction has it, or once the database is closed.
@@ -23,6 +26,8 @@ pub(crate) struct Core {
     pub(crate) store: Store,
     pub(crate) identity: Identity,
     open: Option<OpenFrame>,
+    /// For the next open frame, some more than the last one took.
+    room: FrameRoom,
     /// Frames of the log that are not in the index, oldest first.
     closed: VecDeque<ClosedFrame>,
     /// A write job is outstanding.
@@ -90,6 +95,7 @@ impl Core {
             log: Some(log),
             store,
             open: None,
+            room: FrameRoom::default(),
             closed: VecDeque::new(),
             writing: false,
             written: head,
@@ -134,7 +140,11 @@ impl Core {
     }
 
     /// Appends the changes, all in one frame, and says what the last one's seqno is. They are visible from now on.
-    pub(crate) fn append(&mut self, changes: &[Change<'_>], wall_ms: u64) -> std::result::Result<Seqno, Refused> {
+    pub(crate) fn append(
+        &mut self,
+        changes: &[Change<'_>],
+        wall_ms: impl Fn() -> u64,
+    ) -> std::result::Result<Seqno, Refused> {
         self.check_writable()?;
         self.check_room()?;
         if self.is_full && changes.iter().any(|change| matches!(change.record, Record::Put { .. })) {
@@ -143,9 +153,9 @@ impl Core {
         let len: usize = changes.iter().map(|change| change.record.encoded_len()).sum();
         let takes = |open: &OpenFrame| open.takes(len) && open.records() + changes.len() <= FRAME_RECORDS_MAX;
         if !self.open.as_ref().is_some_and(takes) {
-            self.close_frame(wall_ms)?;
+            self.close_frame(&wall_ms)?;
             let log = self.log.as_ref().ok_or(Refused::Away)?;
-            self.open = Some(log.open_frame(len, GATHERED_BYTES + GATHERED_BYTES / 8));
+            self.open = Some(log.open_frame(len, self.room));
         }
         let open = self.open.as_mut().expect("made above");
         let mut last = Seqno(0);
@@ -154,7 +164,7 @@ impl Core {
             self.changed[stripe(change.key_hash)] = last;
         }
         if open.len() >= GATHERED_BYTES && self.log.is_some() {
-            self.close_frame(wall_ms)?;
+            self.close_frame(&wall_ms)?;
         }
         Ok(last)
     }
@@ -167,7 +177,7 @@ impl Core {
         wall_ms: u64,
     ) -> std::result::Result<Seqno, Refused> {
         self.check_writable()?;
-        self.close_frame(wall_ms)?;
+        self.close_frame(|| wall_ms)?;
         let log = self.log.as_mut().ok_or(Refused::Away)?;
         if rolls {
             log.roll();
@@ -179,13 +189,16 @@ impl Core {
     }
 
     /// Hands the open frame to the log.
-    pub(crate) fn close_frame(&mut self, wall_ms: u64) -> std::result::Result<(), Refused> {
+    pub(crate) fn close_frame(&mut self, wall_ms: impl Fn() -> u64) -> std::result::Result<(), Refused> {
         if self.open.is_none() {
             return Ok(());
         }
         let log = self.log.as_mut().ok_or(Refused::Away)?;
         let open = self.open.take().expect("checked above");
-        self.closed.push_back(log.append_open(open, EPOCH, wall_ms)?);
+        let closed = log.append_open(open, EPOCH, wall_ms())?;
+        let FrameRoom { bytes, records } = closed.room();
+        self.room = FrameRoom { bytes: (bytes + bytes / 8).min(ROOM_BYTES_MAX), records: records + records / 8 };
+        self.closed.push_back(closed);
         Ok(())
     }
 
@@ -239,7 +252,7 @@ impl Core {
 
     fn find_indexed(&self, key: &[u8], key_hash: u128) -> Found {
         match self.store.find(key, key_hash) {
-            Lookup::Ready(entry) => Found::Ready(entry.map(|entry| own(entry.value))),
+            Lookup::Ready(entry) => Found::Ready(entry.map(|entry| entry.value)),
             Lookup::Read(job) => Found::Read(job),
         }
     }
@@ -274,14 +287,15 @@ impl Core {
     }
 
     /// The next frame to be moved into the index, if it is written and no other one is being moved.
-    pub(crate) fn take_frame_job(&mut self) -> Option<SettleJob> {
+    pub(crate) fn take_frame_job(&mut self) -> Option<FrameJob> {
         let first = self.closed.front().filter(|closed| closed.frame.end.mark.seqno <= self.written)?;
         self.store.frame_job(first)
     }
 
-    pub(crate) fn finish_frame_job(&mut self, settled: Settled) {
+    pub(crate) fn finish_frame_job(&mut self, job: FrameJob) {
         let (versions, keys) = (&mut self.versions, &mut self.keys);
-        self.store.finish_settle_telling(settled, |applied: Applied<'_>| {
+        let closed = self.closed.pop_front().expect("it was the first");
+        self.store.finish_frame(&closed, job, |applied: Applied<'_>| {
             versions.changed(&applied);
             if let Some(keys) = keys {
                 match (applied.old, applied.new) {
@@ -291,8 +305,7 @@ impl Core {
                 }
             }
         });
-        let frame = self.closed.pop_front().expect("it was the first");
-        self.applied = frame.frame.end.mark.seqno;
+        self.applied = closed.frame.end.mark.seqno;
     }
 
     /// A write failed: what was not written is gone, and nothing more is taken.
@@ -316,12 +329,6 @@ fn value_of(record: &Record<'_>) -> Result<Option<Bytes>> {
         }
         _ => Ok(None),
     }
-}
-
-/// A value out of the cache shares a chunk of its memory with others; one that is kept is not to hold all of that.
-fn own(value: Bytes) -> Bytes {
-    const SHARED_BYTES_MIN: usize = 64 << 10;
-    if value.len() < SHARED_BYTES_MIN { Bytes::copy_from_slice(&value) } else { value }
 }
 
 fn stripe(key_hash: u128) -> usize {

@@ -132,7 +132,7 @@ impl Inner {
 
     pub(crate) fn append_locked(&self, core: &mut Core, changes: &[Change<'_>]) -> Result<Option<(Seqno, usize)>> {
         let was_gathering = core.is_gathering();
-        match core.append(changes, self.wall_ms()) {
+        match core.append(changes, || self.wall_ms()) {
             Ok(seqno) => {
                 if !was_gathering {
                     self.wake();
@@ -255,7 +255,7 @@ impl Inner {
         self.ask_for_space().await;
         let job = {
             let mut core = self.core.write();
-            let closed = if core.writing { Ok(()) } else { core.close_frame(self.wall_ms()) };
+            let closed = if core.writing { Ok(()) } else { core.close_frame(|| self.wall_ms()) };
             match (closed, core.log.as_mut()) {
                 (Err(Refused::For(error)), _) => return Err(error),
                 (Ok(()), Some(log)) => {
@@ -325,8 +325,8 @@ impl Inner {
     async fn move_in(&self) {
         loop {
             let Some(job) = self.core.write().take_frame_job() else { return };
-            let settled = job.run().await;
-            self.core.write().finish_frame_job(settled);
+            let job = job.run().await;
+            self.core.write().finish_frame_job(job);
             self.progress.notify_waiters();
         }
     }

@@ -30,7 +30,7 @@ impl Inner {
             {
                 let mut core = self.core.write();
                 core.check_readable()?;
-                match core.close_frame(self.wall_ms()) {
+                match core.close_frame(|| self.wall_ms()) {
                     Ok(()) => {
                         let seqno = core.head();
                         core.versions.open(seqno);

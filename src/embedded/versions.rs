@@ -59,7 +59,6 @@ impl Versions {
         let last = self.changes.get(applied.key).and_then(|changes| changes.last());
         if is_between(&self.snapshots, last.map_or(Seqno(0), |last| last.seqno), applied.seqno) {
             let change = Change { seqno: applied.seqno, before: applied.old };
-            // The key shares its frame's memory, which is not to stay for it.
             self.changes.entry(Bytes::copy_from_slice(applied.key)).or_default().push(change);
         }
     }
@@ -108,8 +107,7 @@ mod tests {
     }
 
     fn change(versions: &mut Versions, seqno: u64, old: Option<Location>) {
-        let key = Bytes::from_static(b"k");
-        versions.changed(&Applied { key: &key, seqno: Seqno(seqno), old, new: at(seqno * 100) });
+        versions.changed(&Applied { key: b"k", seqno: Seqno(seqno), old, new: at(seqno * 100) });
     }
 
     #[test]

@@ -47,14 +47,14 @@ pub use frame::{
 pub use hint::ENTRY_LEN as HINT_ENTRY_LEN;
 pub use ids::{Epoch, Mark, RegionId, SegmentId, Seqno};
 pub use log::{
-    Chunk, ChunkJob, ClosedFrame, Log, LogOptions, LogStats, OpenFrame, Piece, Recovery, SealJob, Sealed, Taken,
-    destroy,
+    Chunk, ChunkJob, ClosedFrame, FrameRoom, Log, LogOptions, LogStats, OpenFrame, Piece, Recovery, SealJob, Sealed,
+    Taken, destroy,
 };
 pub use record::{Location, OwnedRecord, RECORD_HEADER_LEN, Record};
 pub use seed::Identity;
 pub use store::{
-    Applied, Entry, Hold, Lookup, Mover, Planner, ReadJob, ScanCursor, ScanJob, ScanPage, Scanned, Seen, SessionTable,
-    SettleJob, Settled, Space, Store, View, read_all,
+    Applied, Entry, FrameJob, Hold, Lookup, Mover, Planner, ReadJob, ScanCursor, ScanJob, ScanPage, Scanned, Seen,
+    SessionTable, SettleJob, Settled, Space, Store, View, read_all,
 };
 pub use verify::{Report, verify};
 pub use write::{WriteJob, Written};

@@ -49,7 +49,8 @@ mod incoming;
 mod open;
 
 pub use incoming::{Piece, Taken};
-pub use open::{ClosedFrame, OpenFrame};
+pub(crate) use open::KeyChange;
+pub use open::{ClosedFrame, FrameRoom, OpenFrame};
 
 /// How a log is opened.
 #[derive(Clone)]

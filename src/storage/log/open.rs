@@ -26,6 +26,13 @@ pub struct OpenFrame {
     segment_bytes: u64,
 }
 
+/// What a frame is made for without allocating anew; it takes more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameRoom {
+    pub bytes: usize,
+    pub records: usize,
+}
+
 /// A frame of the log, with the table of its keys.
 pub struct ClosedFrame {
     pub frame: Frame,
@@ -56,12 +63,12 @@ impl Log {
     }
 
     /// A frame for the log's end, whose first records take `first_len` bytes. Nothing else may be appended before it.
-    pub fn open_frame(&self, first_len: usize, capacity: usize) -> OpenFrame {
+    pub fn open_frame(&self, first_len: usize, room: FrameRoom) -> OpenFrame {
         let start = self.next_start(FRAME_HEADER_LEN + first_len);
-        let mut bytes = Vec::with_capacity(capacity.max(FRAME_HEADER_LEN + first_len));
+        let mut bytes = Vec::with_capacity(room.bytes.max(FRAME_HEADER_LEN + first_len));
         bytes.resize(FRAME_HEADER_LEN, 0);
         let seeds = self.shared.identity.seeds(start.segment);
-        OpenFrame { bytes, table: KeyTable::default(), seeds, start, segment_bytes: self.segment_bytes }
+        OpenFrame { bytes, table: KeyTable::with_room(room.records), seeds, start, segment_bytes: self.segment_bytes }
     }
 
     /// The next frame begins a segment, so that the one before it is sealed.
@@ -131,8 +138,7 @@ impl OpenFrame {
 
     /// The keys of its records.
     pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
-        let records = self.table.entries.iter().map(|entry| self.table.record(entry, &self.bytes));
-        records.map(|record| record.key().expect("a put or a tombstone"))
+        self.table.entries.iter().map(|entry| self.table.key(entry, &self.bytes))
     }
 }
 
@@ -182,9 +188,15 @@ impl ClosedFrame {
         Location { segment, offset: offset + entry.at as u64, len: entry.len }
     }
 
-    /// Distinct keys.
-    pub(crate) fn keys(&self) -> usize {
-        self.table.keys
+    /// The keys of [`ClosedFrame::changes`], with their hashes.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (&[u8], u128)> {
+        let newest = self.table.entries.iter().filter(|entry| !entry.hidden);
+        newest.map(|entry| (self.table.key(entry, &self.frame.bytes), entry.key_hash))
+    }
+
+    /// A frame for as much as is in this one.
+    pub fn room(&self) -> FrameRoom {
+        FrameRoom { bytes: self.frame.bytes.len(), records: self.table.entries.len() }
     }
 }
 
@@ -207,6 +219,8 @@ struct KeyTable {
     keys: usize,
 }
 
+const SLOTS_FIRST: usize = 16;
+
 struct KeyEntry {
     key_hash: u128,
     /// In the frame.
@@ -219,6 +233,11 @@ struct KeyEntry {
 }
 
 impl KeyTable {
+    fn with_room(records: usize) -> KeyTable {
+        let slots = (records * 2).next_power_of_two().max(SLOTS_FIRST);
+        KeyTable { entries: Vec::with_capacity(records), slots: vec![0; slots], keys: 0 }
+    }
+
     fn push(&mut self, key: &[u8], key_hash: u128, at: u32, len: u32, frame: &[u8]) {
         if self.slots.len() <= self.keys * 2 {
             self.grow();
@@ -246,7 +265,7 @@ impl KeyTable {
         let mut slot = first_slot(key_hash, mask);
         while let Some(at) = self.slots[slot].checked_sub(1) {
             let entry = &self.entries[at as usize];
-            if entry.key_hash == key_hash && self.record(entry, frame).key() == Some(key) {
+            if entry.key_hash == key_hash && self.key(entry, frame) == key {
                 break;
             }
             slot = (slot + 1) & mask;
@@ -255,7 +274,6 @@ impl KeyTable {
     }
 
     fn grow(&mut self) {
-        const SLOTS_FIRST: usize = 16;
         let count = (self.slots.len() * 2).max(SLOTS_FIRST);
         let mut slots = vec![0; count];
         for (at, entry) in self.entries.iter().enumerate().filter(|(_, entry)| !entry.hidden) {
@@ -266,6 +284,10 @@ impl KeyTable {
             slots[slot] = at as u32 + 1;
         }
         self.slots = slots;
+    }
+
+    fn key<'a>(&self, entry: &KeyEntry, frame: &'a [u8]) -> &'a [u8] {
+        self.record(entry, frame).key().expect("a put or a tombstone")
     }
 
     fn record<'a>(&self, entry: &KeyEntry, frame: &'a [u8]) -> Record<'a> {

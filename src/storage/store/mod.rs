@@ -27,7 +27,7 @@ mod settle;
 mod stretch;
 
 pub use compact::{Mover, Planner, Space};
-pub use direct::{Applied, Hold};
+pub use direct::{Applied, FrameJob, Hold};
 pub use read::{ReadJob, read_all};
 pub use scan::{ScanCursor, ScanJob, ScanPage, Scanned};
 pub use sessions::{Seen, SessionTable};
@@ -85,7 +85,11 @@ impl Stored {
 
     /// `at` says where it was read.
     pub(crate) fn entry(&self, shared: &Shared, at: Location) -> Result<Entry, StorageError> {
-        let value = self.compression.unpack(self.value.clone());
+        self.clone().into_entry(shared, at)
+    }
+
+    pub(crate) fn into_entry(self, shared: &Shared, at: Location) -> Result<Entry, StorageError> {
+        let value = self.compression.unpack(self.value);
         let value = value.map_err(|what| {
             let path = segment_path(&shared.dir, at.segment);
             StorageError::corrupt(&path, at.offset, what)
@@ -250,7 +254,7 @@ impl Store {
     }
 
     fn found(&self, (location, stored): (Location, Stored)) -> Lookup {
-        match stored.entry(&self.shared, location) {
+        match stored.into_entry(&self.shared, location) {
             Ok(entry) => Lookup::Ready(Some(entry)),
             Err(error) => Lookup::Read(Box::new(ReadJob::failed(self.sight(), error))),
         }
@@ -320,7 +324,7 @@ impl Store {
         let mut changes = probes.zip(versions).map(|(probe, versions)| change(probe, versions)).collect::<Vec<_>>();
         self.look_in_cache(&mut changes);
         self.settling = Some(up_to);
-        Some(SettleJob { sight: self.sight(), changes, frame: None, up_to, end, decided: 0 })
+        Some(SettleJob { sight: self.sight(), changes, up_to, end, decided: 0 })
     }
 
     /// Spares those changes a read whose keys' records the cache knows to be where the index says.
@@ -338,20 +342,14 @@ impl Store {
     }
 
     pub fn finish_settle(&mut self, settled: Settled) {
-        self.finish_settle_telling(settled, |_| ());
-    }
-
-    /// [`Store::finish_settle`] that tells what became of each key, in the order of the log.
-    pub fn finish_settle_telling(&mut self, settled: Settled, mut tell: impl FnMut(Applied<'_>)) {
         assert_eq!(self.settling.take(), Some(settled.up_to), "one settling at a time");
-        for change in settled.changes {
-            self.doubtful |= change.probe.failed().is_some();
-            tell(change.as_applied());
-            if let Some(frame) = &settled.frame {
-                let record = change.new.map(|location| (location, frame.record_bytes(location)));
-                cache_settled(&self.shared.cache, self.view.hash(change.probe.hash), &change.probe.key, record);
+        for Change { probe, new, hidden } in settled.changes {
+            self.doubtful |= probe.failed().is_some();
+            let old = probe.found.map(|hit| (hit.candidate, hit.location));
+            self.apply(probe.hash, old, new);
+            for dead in old.map(|(_, location)| location).into_iter().chain(hidden) {
+                self.bury(probe.hash, dead, new);
             }
-            self.apply(change);
         }
         let (shared, view, mut bytes) = (&self.shared, self.view, Vec::new());
         self.pending.settled(settled.up_to, |key, Version { location, stored, .. }| {
@@ -365,9 +363,9 @@ impl Store {
         self.settled = settled.end;
     }
 
-    fn apply(&mut self, Change { probe, new, hidden, .. }: Change) {
-        let (key_hash, hash) = (probe.hash, self.indexed(probe.hash));
-        let old = probe.found.map(|hit| (hit.candidate, hit.location));
+    /// The key is there from now on, or nowhere. Who calls this buries what is dead now.
+    fn apply(&mut self, key_hash: u128, old: Option<(Candidate, Location)>, new: Option<Location>) {
+        let hash = self.indexed(key_hash);
         let done = match (old, new) {
             (Some((old, _)), Some(new)) => self.index.replace(hash, old, new),
             (Some((old, _)), None) => self.index.remove(hash, old),
@@ -383,9 +381,6 @@ impl Store {
             && let Some(candidate) = self.candidate_for(hash, new)
         {
             Arc::make_mut(&mut self.graves).lift(&candidate, key_hash);
-        }
-        for dead in old.map(|(_, location)| location).into_iter().chain(hidden) {
-            self.bury(key_hash, dead, new);
         }
     }
 
@@ -501,7 +496,7 @@ fn take(location: Location, record: &Record<'_>, share: &dyn Fn(&[u8]) -> Bytes)
 fn change(probe: Probe, versions: &[Version]) -> Change {
     let put = |version: &Version| version.stored.as_ref().map(|_| version.location);
     let (last, hidden) = versions.split_last().expect("a change is of something");
-    Change { seqno: last.seqno, probe, new: put(last), hidden: hidden.iter().filter_map(put).collect() }
+    Change { probe, new: put(last), hidden: hidden.iter().filter_map(put).collect() }
 }
 
 /// The key's record is this one by now, or none.

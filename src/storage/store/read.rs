@@ -275,7 +275,7 @@ impl Probe {
     /// Once nothing is wanted. A candidate that could not be read might be the key's: that is not "absent".
     pub(crate) fn outcome(&mut self, shared: &Shared) -> Result<Option<Entry>, StorageError> {
         match (self.found.take(), self.failed.take()) {
-            (Some(hit), _) => hit.stored.expect("it was read").entry(shared, hit.location).map(Some),
+            (Some(hit), _) => hit.stored.expect("it was read").into_entry(shared, hit.location).map(Some),
             (None, Some(error)) => Err(error),
             (None, None) => Ok(None),
         }
@@ -291,6 +291,21 @@ enum Judged {
     Hit(Hit),
     Other,
     Longer(usize),
+}
+
+/// Goes on until nothing is wanted.
+pub(crate) async fn decide(sight: &Sight, probe: &mut Probe) {
+    while let Some(wanted) = probe.wanted() {
+        let read = match try_read(&sight.shared, wanted) {
+            Some(read) => read,
+            None => read(&sight.shared, wanted).await,
+        };
+        probe.look_at(sight, read);
+    }
+    // What cannot be read stays in the index: if it was this key's, reads find the newer record first.
+    if let Some(error) = probe.failed() {
+        tracing::warn!(%error, "could not read a record that may be overwritten");
+    }
 }
 
 /// The stretch's bytes, if they can be had at once.

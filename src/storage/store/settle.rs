@@ -4,7 +4,6 @@
 //! replaced. That waits for a device, so it is a job: take it, run it, finish it, while the store goes on serving. At most
 //! one job is outstanding, and only settling changes the index, so what a job found is still true when it is finished.
 
-use crate::frame::Frame;
 use crate::ids::{SegmentId, Seqno};
 use crate::record::Location;
 use crate::store::read::{self, Probe, Sight};
@@ -12,8 +11,6 @@ use crate::store::read::{self, Probe, Sight};
 pub struct SettleJob {
     pub(crate) sight: Sight,
     pub(crate) changes: Vec<Change>,
-    /// The records, if they are a frame that was never pending.
-    pub(crate) frame: Option<Box<Frame>>,
     pub(crate) up_to: Seqno,
     /// Where the last of the records ends.
     pub(crate) end: (SegmentId, u64),
@@ -23,7 +20,6 @@ pub struct SettleJob {
 
 /// The last change of one key in this job.
 pub(crate) struct Change {
-    pub(crate) seqno: Seqno,
     /// Looks for what the index holds of the key.
     pub(crate) probe: Probe,
     /// `None` removes the key.
@@ -36,7 +32,6 @@ pub(crate) struct Change {
 #[must_use]
 pub struct Settled {
     pub(crate) changes: Vec<Change>,
-    pub(crate) frame: Option<Box<Frame>>,
     pub(crate) up_to: Seqno,
     pub(crate) end: (SegmentId, u64),
 }
@@ -55,7 +50,7 @@ impl SettleJob {
             }
             self.decided += 1;
         }
-        Ok(Settled { changes: self.changes, frame: self.frame, up_to: self.up_to, end: self.end })
+        Ok(Settled { changes: self.changes, up_to: self.up_to, end: self.end })
     }
 
     pub async fn run(self) -> Settled {

@@ -8,14 +8,14 @@ use storage::index::{Candidates, HashHeap, HashIndex, HashOptions, Index};
 use storage::{Identity, Location, RegionId, SegmentId};
 
 /// Records of 130 bytes, one after the other in segments of 64 MiB.
-fn location(number: u64) -> Location {
+pub(crate) fn location(number: u64) -> Location {
     const LEN: u64 = 130;
     const IN_SEGMENT: u64 = (64 << 20) / LEN;
     Location { segment: SegmentId(1 + number / IN_SEGMENT), offset: 64 + number % IN_SEGMENT * LEN, len: LEN as u32 }
 }
 
 /// What the store gives its index of a key.
-fn hash(number: u64) -> u64 {
+pub(crate) fn hash(number: u64) -> u64 {
     Identity { cluster: 1, region: RegionId(1) }.key_hash(&number.to_le_bytes()) as u64
 }
 
@@ -164,19 +164,6 @@ fn shrink(index: &mut HashIndex, keys: u64, bytes: &impl Fn(&HashIndex) -> usize
         index.len(),
         left as f64 / index.len() as f64
     );
-}
-
-/// An index from as many entries as a rebuild gives it at once. Returns the line that sums it up.
-pub fn rebuild(keys: u64) -> String {
-    let entries: Vec<(u64, Location)> = (0..keys).map(|number| (hash(number), location(number))).collect();
-    let heap = HashHeap::default();
-    let mut index = HashIndex::new(&heap, HashOptions::default());
-    let started = thread_cpu_time();
-    index.load(&entries);
-    let seconds = (thread_cpu_time() - started).as_secs_f64();
-    assert_eq!(index.len(), keys);
-    println!("index phase=rebuild bytes_per_key={:.3}", heap.memory_bytes() as f64 / keys as f64);
-    format!("keys_per_second={:.0}", keys as f64 / seconds)
 }
 
 fn rate(phase: &str, operations: u64, spent: Duration) {

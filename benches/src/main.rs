@@ -3,13 +3,15 @@
 mod embedded;
 mod index;
 mod native;
+mod rebuild;
 mod store;
 
 use clap::{Parser, Subcommand};
 use env::Env;
-use env::real::{IoChoice, Options, stopwatch};
+use env::real::{IoChoice, Options, Stopwatch, process_cpu_time, stopwatch};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 use storage::{Epoch, Log, LogOptions, Record, RegionId, StorageError};
 
 /// Measures parts of Steadfast.
@@ -80,7 +82,7 @@ enum Bench {
     },
     /// The shapes that Bytecask measures: 10,000 values of 128 bytes and of 64 KiB.
     Bytecask,
-    /// Makes a hash index from hashes and locations at once, as from hint files.
+    /// Makes an index anew: from hashes and locations at once, and from the hint files of a log.
     #[command(after_help = "Example: benches rebuild --keys 10000000")]
     Rebuild {
         #[arg(long, default_value_t = 10_000_000)]
@@ -132,13 +134,18 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         }
         Bench::NativeServer => unreachable!("served by main"),
         Bench::IndexMemory { keys } => println!("{}", index::memory(keys)),
-        Bench::Rebuild { keys } => println!("{}", index::rebuild(keys)),
+        Bench::Rebuild { keys } => {
+            let env = runtime.block_on(async { open(arguments, IoChoice::Auto) })?;
+            println!("{}", runtime.block_on(rebuild::run(&env, keys))?);
+        }
     }
     Ok(())
 }
 
 const FOLDER: &str = "regions/bench";
 const REGION: RegionId = RegionId(1);
+/// Keys in a frame and in a batch.
+const BATCH: u64 = 1000;
 
 fn open(arguments: &Arguments, io: IoChoice) -> std::io::Result<Env> {
     env::real::open(Options { data_dir: arguments.folder.clone(), node: "bench".to_owned(), io })
@@ -169,4 +176,24 @@ async fn append_flushed(env: &Env, frames: u64, bytes: usize) -> Result<f64, Sto
 /// Numbers in no order.
 fn spread(key: u64) -> u64 {
     key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Processor time of the whole process, and time.
+struct Meter {
+    wall: Stopwatch,
+    cpu: Duration,
+}
+
+impl Meter {
+    fn start() -> Meter {
+        Meter { wall: stopwatch(), cpu: process_cpu_time() }
+    }
+
+    fn cpu_us(&self) -> f64 {
+        (process_cpu_time() - self.cpu).as_secs_f64() * 1e6
+    }
+
+    fn wall_us(&self) -> f64 {
+        self.wall.elapsed().as_secs_f64() * 1e6
+    }
 }

@@ -1,13 +1,9 @@
 //! A region's store from loading to overwriting, with and without its cache, in processor time of the whole process.
 
-use crate::{FOLDER, REGION, spread};
+use crate::{BATCH, FOLDER, Meter, REGION, spread};
 use env::Env;
-use env::real::{Stopwatch, process_cpu_time, stopwatch};
-use std::time::Duration;
 use storage::{Entry, Epoch, Log, LogOptions, Lookup, ReadCache, Record, StorageError, Store, View};
 
-/// Keys in a frame and in a batch.
-const BATCH: u64 = 1000;
 /// Keys in a short batch, as of pipelined requests.
 const SHORT_BATCH: u64 = 16;
 
@@ -101,25 +97,13 @@ impl Region {
     }
 
     fn row(&self, phase: &str, meter: &Meter) {
-        let us = |time: Duration| time.as_secs_f64() * 1e6 / self.keys as f64;
         println!(
             "store phase={phase} memory={} flushed=never keys={} bytes={} cpu_us={:.3} wall_us={:.3}",
             self.memory_bytes,
             self.keys,
             self.bytes,
-            us(process_cpu_time() - meter.cpu),
-            us(meter.wall.elapsed())
+            meter.cpu_us() / self.keys as f64,
+            meter.wall_us() / self.keys as f64
         );
-    }
-}
-
-struct Meter {
-    wall: Stopwatch,
-    cpu: Duration,
-}
-
-impl Meter {
-    fn start() -> Meter {
-        Meter { wall: stopwatch(), cpu: process_cpu_time() }
     }
 }

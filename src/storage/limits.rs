@@ -32,6 +32,8 @@ pub const FULL_DISK_RETRY: Duration = Duration::from_millis(100);
 pub const SCAN_BLOCK_BYTES: usize = 1 << 20;
 /// Records whose newest version is looked for at once while an index is rebuilt: what bounds the memory it takes.
 pub const BUILD_ROUND_RECORDS: u64 = 4 << 20;
+/// As many of them as a processor's cache has room for.
+pub const BUILD_PART_RECORDS: u64 = 8 << 10;
 /// Frames of a compacted segment end before this, unless one record alone is longer.
 pub const COMPACT_FRAME_BYTES: usize = 256 << 10;
 /// Most records in a run that is compacted at once: each takes a bit of the plan.

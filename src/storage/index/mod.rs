@@ -84,6 +84,8 @@ pub trait Index: Send + Sync {
     }
     /// Adds a location, the newest of its hash.
     fn insert(&mut self, hash: u64, location: Location);
+    /// Some so many entries are going to be loaded in all.
+    fn reserve(&mut self, _entries: u64) {}
     /// [`Index::insert`] of many, later ones newer, at a fraction of the cost.
     fn load(&mut self, entries: &[(u64, Location)]) {
         entries.iter().for_each(|&(hash, location)| self.insert(hash, location));

@@ -30,8 +30,15 @@ pub(crate) struct LiveBytes {
 
 impl LiveBytes {
     pub(crate) fn add(&mut self, location: Location) {
-        *self.by_segment.entry(location.segment).or_default() += location.len as u64;
-        self.total += location.len as u64;
+        self.add_bytes(location.segment, location.len as u64);
+    }
+
+    /// [`LiveBytes::add`] of several records.
+    pub(crate) fn add_bytes(&mut self, segment: SegmentId, bytes: u64) {
+        if bytes > 0 {
+            *self.by_segment.entry(segment).or_default() += bytes;
+            self.total += bytes;
+        }
     }
 
     fn remove(&mut self, location: Location) {

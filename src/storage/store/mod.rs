@@ -387,8 +387,26 @@ impl Store {
     /// A put of a key is dead, and its live one, if there is one, is `live`. Sees to it that a candidate that covers the
     /// dead one as well leads nobody to it.
     fn bury(&mut self, key_hash: u128, dead: Location, live: Option<Location>) {
+        if let Some(candidate) = self.candidate_for(self.indexed(key_hash), dead) {
+            self.bury_under(candidate, key_hash, live);
+        }
+    }
+
+    /// [`Store::bury`] of some puts, whose waits for memory overlap.
+    fn bury_many(&mut self, dead: &[(u128, Location, Option<Location>)]) {
+        let hashes: Vec<u64> = dead.iter().map(|&(key_hash, ..)| self.indexed(key_hash)).collect();
+        let mut candidates = vec![Candidates::default(); dead.len()];
+        self.index.lookup_many(&hashes, &mut candidates);
+        for (&(key_hash, dead, live), candidates) in dead.iter().zip(&candidates) {
+            if let Some(candidate) = candidates.iter().find(|candidate| candidate.covers(dead)) {
+                self.bury_under(candidate, key_hash, live);
+            }
+        }
+    }
+
+    /// The candidate covers a dead put of the key.
+    fn bury_under(&mut self, candidate: Candidate, key_hash: u128, live: Option<Location>) {
         let hash = self.indexed(key_hash);
-        let Some(candidate) = self.candidate_for(hash, dead) else { return };
         if live.is_some_and(|live| candidate.covers(live)) {
             self.index.mark_repeated(hash, candidate);
         } else {

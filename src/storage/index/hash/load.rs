@@ -3,7 +3,7 @@
 
 use super::block::{self, BINS, ENTRIES_MAX, Entries};
 use super::heap::Heap;
-use super::{BIN_BITS, BLOCK_ENTRIES, HashIndex};
+use super::{BIN_BITS, HashIndex};
 use crate::index::Index;
 use crate::record::Location;
 
@@ -30,10 +30,7 @@ struct Sorter {
 impl HashIndex {
     pub(super) fn load_all(&mut self, entries: &[(u64, Location)]) {
         assert!(entries.len() < u32::MAX as usize, "{} entries at once", entries.len());
-        let len = self.len + entries.len() as u64;
-        while len > self.shape.blocks() * BLOCK_ENTRIES && self.shape.can_split() {
-            self.split_block();
-        }
+        self.grow_for(self.len + entries.len() as u64);
         let blocks = self.shape.blocks();
         assert!(blocks << BIN_BITS <= 1 << 32, "{blocks} blocks");
         let loaded = self.loaded(entries);

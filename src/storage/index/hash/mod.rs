@@ -317,6 +317,13 @@ impl HashIndex {
         }
     }
 
+    /// Has the blocks that so many entries take.
+    fn grow_for(&mut self, entries: u64) {
+        while entries > self.shape.blocks() * BLOCK_ENTRIES && self.shape.can_split() {
+            self.split_block();
+        }
+    }
+
     /// Splits the next block in turn.
     fn split_block(&mut self) {
         let shape = self.shape;
@@ -586,6 +593,10 @@ impl Index for HashIndex {
         let marked = block::slot(words, entry, spot.slot_bits) | REPEATED << self.shape.location_bits;
         block::set_slot(words, entry, spot.slot_bits, marked);
         true
+    }
+
+    fn reserve(&mut self, entries: u64) {
+        self.grow_for(entries);
     }
 
     fn load(&mut self, entries: &[(u64, Location)]) {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 pub(crate) fn start(inner: &Arc<Inner>) {
-    let (flushing, tending) = (inner.clone(), inner.clone());
+    let (writing, flushing, tending) = (inner.clone(), inner.clone(), inner.clone());
+    drop(inner.env.spawn("write", async move { writing.keep_writing().await }));
     drop(inner.env.spawn("flush", async move { flushing.keep_flushing().await }));
     drop(inner.env.spawn("tend", async move { tending.keep_tending().await }));
 }
@@ -17,34 +18,46 @@ impl Inner {
         matches!(self.core.read().state, State::Open)
     }
 
-    fn has_unflushed(&self) -> bool {
+    fn has_unwritten(&self) -> bool {
         let core = self.core.read();
-        matches!(core.state, State::Open) && core.head() > core.durable
+        matches!(core.state, State::Open) && core.head() > core.applied
     }
 
-    /// Writes what is gathered and flushes what is written, each in its time.
-    async fn keep_flushing(self: Arc<Self>) {
-        let mut flushed = self.env.now();
-        while !matches!(self.core.read().state, State::Closed) {
+    fn is_closed(&self) -> bool {
+        matches!(self.core.read().state, State::Closed)
+    }
+
+    /// Writes what was gathered for a while and nobody wrote.
+    async fn keep_writing(self: Arc<Self>) {
+        while !self.is_closed() {
             if self.core.read().is_full {
                 self.env.sleep(SPACE_EVERY).await;
                 self.look_for_space().await;
-            } else if !self.has_unflushed() {
+            } else if !self.has_unwritten() {
                 self.idle.store(true, Ordering::SeqCst);
-                if !self.has_unflushed() {
+                if !self.has_unwritten() {
                     self.work.notified().await;
                 }
                 self.idle.store(false, Ordering::SeqCst);
                 continue;
             }
+            let head = self.core.read().head();
             self.env.sleep(GATHER).await;
-            let sync = self.env.now().since(flushed) >= self.options.flush_interval;
-            // An error is kept for whoever writes next.
-            let _ = self.round(sync, Mode::Here).await;
-            if sync {
-                flushed = self.env.now();
-                self.flushed.notify_one();
+            if self.core.read().applied < head {
+                // An error is kept for whoever writes next.
+                let _ = self.round(false, Mode::Here).await;
             }
+        }
+    }
+
+    /// Flushes what is written and nobody flushed, in its time.
+    async fn keep_flushing(self: Arc<Self>) {
+        while !self.is_closed() {
+            if !self.core.read().has_unflushed() {
+                self.unflushed.notified().await;
+            }
+            self.env.sleep(self.options.flush_interval).await;
+            self.flush_beside().await;
         }
     }
 
@@ -70,7 +83,7 @@ impl Inner {
                     }
                 }
             }
-            if matches!(self.core.read().state, State::Closed) {
+            if self.is_closed() {
                 return;
             }
         }

@@ -30,8 +30,11 @@ pub(crate) struct Core {
     room: FrameRoom,
     /// Frames of the log that are not in the index, oldest first.
     closed: VecDeque<ClosedFrame>,
+    closed_bytes: usize,
     /// A write job is outstanding.
     pub(crate) writing: bool,
+    /// A flush beside the writes is outstanding, or the note of one: the log has to stay here for its end.
+    pub(crate) flushing: bool,
     /// The last record written, flushed, and in the index.
     pub(crate) written: Seqno,
     pub(crate) durable: Seqno,
@@ -97,7 +100,9 @@ impl Core {
             open: None,
             room: FrameRoom::default(),
             closed: VecDeque::new(),
+            closed_bytes: 0,
             writing: false,
+            flushing: false,
             written: head,
             durable: head,
             applied: head,
@@ -123,6 +128,10 @@ impl Core {
             State::Failed(failure) => Err(failure.error()),
             State::Closed => Err(Error::Closed),
         }
+    }
+
+    pub(crate) fn has_unflushed(&self) -> bool {
+        matches!(self.state, State::Open) && self.written > self.durable
     }
 
     /// An error while what was appended before waits for room on the device.
@@ -184,7 +193,7 @@ impl Core {
         }
         let frame = log.append(EPOCH, wall_ms, &[record])?;
         let seqno = frame.end.mark.seqno;
-        self.closed.push_back(ClosedFrame::without_keys(frame));
+        self.push_closed(ClosedFrame::without_keys(frame));
         Ok(seqno)
     }
 
@@ -198,12 +207,21 @@ impl Core {
         let closed = log.append_open(open, EPOCH, wall_ms())?;
         let FrameRoom { bytes, records } = closed.room();
         self.room = FrameRoom { bytes: (bytes + bytes / 8).min(ROOM_BYTES_MAX), records: records + records / 8 };
-        self.closed.push_back(closed);
+        self.push_closed(closed);
         Ok(())
+    }
+
+    fn push_closed(&mut self, closed: ClosedFrame) {
+        self.closed_bytes += closed.frame.bytes.len();
+        self.closed.push_back(closed);
     }
 
     pub(crate) fn closed_frames(&self) -> usize {
         self.closed.len()
+    }
+
+    pub(crate) fn closed_bytes(&self) -> usize {
+        self.closed_bytes
     }
 
     pub(crate) fn is_gathering(&self) -> bool {
@@ -295,6 +313,7 @@ impl Core {
     pub(crate) fn finish_frame_job(&mut self, job: FrameJob) {
         let (versions, keys) = (&mut self.versions, &mut self.keys);
         let closed = self.closed.pop_front().expect("it was the first");
+        self.closed_bytes -= closed.frame.bytes.len();
         self.store.finish_frame(&closed, job, |applied: Applied<'_>| {
             versions.changed(&applied);
             if let Some(keys) = keys {
@@ -313,6 +332,7 @@ impl Core {
         self.open = None;
         let written = self.written;
         self.closed.retain(|closed| closed.frame.end.mark.seqno <= written);
+        self.closed_bytes = self.closed.iter().map(|closed| closed.frame.bytes.len()).sum();
         if matches!(self.state, State::Open) {
             self.state = State::Failed(failure);
         }

@@ -10,7 +10,7 @@
 
 use crate::core::{Change, Core, Found, Refused, State};
 use crate::error::{Error, Failure, Result};
-use crate::limits::{CLOSED_FRAMES_MAX, KEY_BYTES_MAX, RESERVE_BYTES_MAX, RESERVE_BYTES_MIN, VALUE_BYTES_MAX};
+use crate::limits::{CLOSED_BYTES_MAX, KEY_BYTES_MAX, RESERVE_BYTES_MAX, RESERVE_BYTES_MIN, VALUE_BYTES_MAX};
 use crate::options::{Durability, Options};
 use bytes::Bytes;
 use env::Env;
@@ -19,7 +19,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
-use storage::{Compression, Identity, Log, Record, Seqno, StorageError, WriteJob, Written};
+use storage::{Compression, FlushJob, Flushed, Identity, Log, NoteJob, Record, Seqno, StorageError, WriteJob, Written};
 use tokio::sync::Notify;
 
 pub(crate) struct Inner {
@@ -31,8 +31,10 @@ pub(crate) struct Inner {
     pub(crate) core: RwLock<Core>,
     /// Something was written, flushed, moved into the index, or failed; the log came back.
     pub(crate) progress: Notify,
-    /// There may be something to flush.
+    /// There may be something to write.
     pub(crate) work: Notify,
+    /// There may be something to flush.
+    pub(crate) unflushed: Notify,
     /// Something was flushed: there may be something to seal or to compact.
     pub(crate) flushed: Notify,
     /// The background is waiting for [`Inner::work`].
@@ -71,6 +73,7 @@ impl Inner {
             core: RwLock::new(core),
             progress: Notify::new(),
             work: Notify::new(),
+            unflushed: Notify::new(),
             flushed: Notify::new(),
             idle: AtomicBool::new(true),
             compacting: tokio::sync::Mutex::new(()),
@@ -99,7 +102,7 @@ impl Inner {
         self.core.read().find(key, key_hash)
     }
 
-    /// One change, followed nowhere. `None` while the log is away. The second number says how many frames wait.
+    /// One change, followed nowhere. `None` while the log is away. The second number says how many bytes of frames wait.
     #[inline]
     pub(crate) fn try_change(&self, key: &[u8], value: Option<&[u8]>) -> Result<Option<(Seqno, usize)>> {
         check_key(key)?;
@@ -125,7 +128,7 @@ impl Inner {
             && core.is_absent(key, *key_hash)
         {
             core.check_writable()?;
-            return Ok(Some((Seqno(0), core.closed_frames())));
+            return Ok(Some((Seqno(0), core.closed_bytes())));
         }
         self.append_locked(&mut core, changes)
     }
@@ -137,7 +140,7 @@ impl Inner {
                 if !was_gathering {
                     self.wake();
                 }
-                Ok(Some((seqno, core.closed_frames())))
+                Ok(Some((seqno, core.closed_bytes())))
             }
             Err(Refused::Away) => Ok(None),
             Err(Refused::For(error)) => Err(error),
@@ -196,11 +199,23 @@ impl Inner {
         }
     }
 
-    /// Writes what is closed, unless somebody does; waits only if too much is.
+    /// Writes what is closed, unless somebody does; waits only if too much is. Leaving a segment, which waits for the device,
+    /// is left to the background.
     async fn relieve(self: &Arc<Self>, waiting: usize, mode: Mode) -> Result<()> {
-        if waiting < CLOSED_FRAMES_MAX {
-            if !self.core.read().writing {
-                self.round(false, mode).await?;
+        if waiting < CLOSED_BYTES_MAX {
+            let (busy, begins_segment) = {
+                let core = self.core.read();
+                let begins_segment = core.log.as_ref().is_some_and(Log::begins_segment_next);
+                (core.writing || (begins_segment && core.flushing), begins_segment)
+            };
+            match begins_segment {
+                _ if busy => {}
+                false => drop(self.round(false, mode).await?),
+                true => {
+                    let inner = self.clone();
+                    // An error is kept for whoever writes next.
+                    drop(self.env.spawn("write", async move { inner.round_here(false).await }));
+                }
             }
             return Ok(());
         }
@@ -229,7 +244,7 @@ impl Inner {
                 if core.writing {
                     core.check_room()?;
                 }
-                core.writing || core.log.is_none()
+                core.writing || core.log.is_none() || (goal == Goal::Durable && core.flushing)
             };
             let wrote = !busy && self.round(goal == Goal::Durable, mode).await?;
             if !wrote && !goal.is_reached(&self.core.read(), seqno) {
@@ -307,6 +322,12 @@ impl Inner {
                 let (written, durable) = (log.written().seqno, log.durable().seqno);
                 // What the log calls committed it takes for durable.
                 log.set_committed(durable);
+                if durable > core.durable {
+                    self.flushed.notify_one();
+                }
+                if written > durable {
+                    self.unflushed.notify_one();
+                }
                 (core.written, core.durable) = (written, durable);
                 Ok(())
             }
@@ -319,6 +340,64 @@ impl Inner {
         drop(core);
         self.progress.notify_waiters();
         result
+    }
+
+    /// Flushes what is written by now, while others go on writing.
+    pub(crate) async fn flush_beside(&self) {
+        let Some(job) = self.take_flush().await else { return };
+        let flushed = job.run().await;
+        if let Some(note) = self.finish_flush(flushed) {
+            let note = note.run().await;
+            let mut core = self.core.write();
+            core.flushing = false;
+            if let Some(log) = &mut core.log {
+                log.finish_note(note);
+            }
+        }
+        self.progress.notify_waiters();
+        self.flushed.notify_one();
+    }
+
+    /// Waits for whoever flushes; `None` once there is nothing to flush.
+    async fn take_flush(&self) -> Option<FlushJob> {
+        loop {
+            let mut progress = std::pin::pin!(self.progress.notified());
+            progress.as_mut().enable();
+            {
+                let mut core = self.core.write();
+                if !core.has_unflushed() {
+                    return None;
+                }
+                if let Some(job) = core.log.as_mut().and_then(Log::take_flush) {
+                    core.flushing = true;
+                    return Some(job);
+                }
+            }
+            progress.await;
+        }
+    }
+
+    /// The note is for the next start, which does without it if the write job that has it goes on.
+    fn finish_flush(&self, flushed: std::result::Result<Flushed, StorageError>) -> Option<NoteJob> {
+        let mut core = self.core.write();
+        core.flushing = false;
+        match flushed {
+            Ok(flushed) => {
+                // Only a failure takes it while a flush is outstanding.
+                let log = core.log.as_mut()?;
+                log.finish_flush(flushed);
+                let (durable, note) = (log.durable().seqno, log.take_note());
+                // What the log calls committed it takes for durable.
+                log.set_committed(durable);
+                (core.durable, core.flushing) = (durable, note.is_some());
+                note
+            }
+            Err(error) => {
+                tracing::error!(%error, "a flush failed");
+                core.fail(Failure::of(&error));
+                None
+            }
+        }
     }
 
     /// Moves the written frames into the index, unless somebody does.
@@ -427,6 +506,7 @@ impl Inner {
                 let mut core = self.core.write();
                 core.check_writable()?;
                 if !core.writing
+                    && !core.flushing
                     && let Some(log) = core.log.take()
                 {
                     return Ok(log);
@@ -464,6 +544,7 @@ impl Inner {
         self.lock.lock().take();
         self.progress.notify_waiters();
         self.work.notify_one();
+        self.unflushed.notify_one();
         self.flushed.notify_one();
         closed
     }
@@ -475,7 +556,7 @@ impl Inner {
             progress.as_mut().enable();
             {
                 let core = self.core.read();
-                if !core.writing {
+                if !core.writing && !core.flushing {
                     return;
                 }
                 core.log.iter().for_each(Log::give_up);
@@ -490,7 +571,7 @@ impl Inner {
             self.reach(head, Goal::Durable, Mode::Here).await?;
             self.reach(head, Goal::Applied, Mode::Here).await?;
             let mut core = self.core.write();
-            if core.head() == head && !core.writing && core.log.is_some() {
+            if core.head() == head && !core.writing && !core.flushing && core.log.is_some() {
                 // From here on nobody appends.
                 core.state = State::Closed;
                 break;

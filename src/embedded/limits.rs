@@ -13,8 +13,9 @@ pub const GATHERED_BYTES: usize = 64 << 10;
 pub const GATHER: Duration = Duration::from_millis(5);
 /// How often what is written is flushed, unless each call does that.
 pub const FLUSH: Duration = Duration::from_millis(100);
-/// Closed frames that are not in the index yet; with more of them writers wait.
-pub const CLOSED_FRAMES_MAX: usize = 16;
+/// Of closed frames that are not in the index yet; with more of them writers wait. What comes while a segment is left and
+/// flushed, which takes tens of milliseconds, fits.
+pub const CLOSED_BYTES_MAX: usize = 16 << 20;
 /// Keys that an iterator reads at once.
 pub const PAGE_KEYS: usize = 256;
 /// Space that is left to compaction: a quarter of a segment within these bounds. With less of it free, puts are refused.

@@ -125,7 +125,7 @@ impl Inner {
 
     /// Writes the hints of sealed segments.
     async fn seal(self: &Arc<Self>) -> Result<()> {
-        while let Some(job) = self.with_log(|log| log.take_seal()).await? {
+        while let Some(job) = self.with_log(|log| log.take_drafted_seal()).await? {
             let mut sealed = Some(job.run().await?);
             self.with_log(|log| log.finish_seal(sealed.take().expect("asked once"))).await?;
         }

@@ -47,8 +47,8 @@ pub use frame::{
 pub use hint::ENTRY_LEN as HINT_ENTRY_LEN;
 pub use ids::{Epoch, Mark, RegionId, SegmentId, Seqno};
 pub use log::{
-    Chunk, ChunkJob, ClosedFrame, FrameRoom, Log, LogOptions, LogStats, OpenFrame, Piece, Recovery, SealJob, Sealed,
-    Taken, destroy,
+    Chunk, ChunkJob, ClosedFrame, FlushJob, Flushed, FrameRoom, Log, LogOptions, LogStats, NoteJob, OpenFrame, Piece,
+    Recovery, SealJob, Sealed, Taken, destroy,
 };
 pub use record::{Location, OwnedRecord, RECORD_HEADER_LEN, Record};
 pub use seed::Identity;

@@ -22,6 +22,8 @@ pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 pub const UNWRITTEN_BYTES_MAX: usize = 256 << 20;
 /// Written frames kept in memory for replicas that are a little behind.
 pub const RECENT_BYTES_MAX: usize = 4 << 20;
+/// Hints kept in memory until they are written, each 32 bytes for a record; of segments before these the files are read.
+pub const HINT_DRAFTS_MAX: usize = 4;
 /// Segment files held open by one [`crate::FileCache`], however many regions share it.
 pub const OPEN_FILES_MAX: usize = 256;
 

@@ -25,7 +25,7 @@ use crate::compaction::Plan;
 use crate::error::{Reject, StorageError};
 use crate::files::{FileCache, SegmentHandle};
 use crate::frame::{FRAME_HEADER_LEN, Frame, FrameError, FrameHeader, Position, Stamp};
-use crate::hint::{Hint, HintHeader, Usage};
+use crate::hint::{Hint, HintBuilder, HintHeader, Usage};
 use crate::ids::{Epoch, Mark, RegionId, SegmentId, Seqno};
 use crate::index::HashHeap;
 use crate::limits::*;
@@ -36,7 +36,9 @@ use crate::segment::{Next, SegmentReader, hint_path, segment_path};
 use crate::state::{self, DurableNote, State};
 use crate::write::{WriteJob, Written};
 use bytes::Bytes;
+use draft::Drafts;
 use env::Env;
+use flush::Flushing;
 use incoming::{Incoming, read_piece};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, VecDeque};
@@ -45,9 +47,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 mod compact;
+mod draft;
+mod flush;
 mod incoming;
 mod open;
 
+pub use flush::{FlushJob, Flushed, NoteJob};
 pub use incoming::{Piece, Taken};
 pub(crate) use open::KeyChange;
 pub use open::{ClosedFrame, FrameRoom, OpenFrame};
@@ -312,8 +317,11 @@ pub struct Log {
     queued_bytes: usize,
     /// Bytes handed to the outstanding job.
     writing_bytes: usize,
+    flushing: Flushing,
     /// Not here while a job is outstanding.
     note: Option<DurableNote>,
+    /// Hints of the segments whose frames were filled here.
+    drafts: Drafts,
     /// Compactions not yet carried out, oldest first.
     ordered: VecDeque<Ordered>,
     /// All ordered up to here were, and left nothing behind.
@@ -392,7 +400,9 @@ impl Log {
             queued: Vec::new(),
             queued_bytes: 0,
             writing_bytes: 0,
+            flushing: Flushing::Nothing,
             note: Some(recovered.note),
+            drafts: Drafts::default(),
             ordered: recovered.ordered,
             carried_out: recovered.carried_out,
             incoming: None,
@@ -555,6 +565,7 @@ impl Log {
         self.head = end;
         self.rolls = false;
         self.marks.push_back(end);
+        self.drafts.add(&self.shared.identity, &frame);
         self.queued_bytes += frame.bytes.len();
         self.queued.push(frame.clone());
         self.recent_bytes += frame.bytes.len();
@@ -571,30 +582,41 @@ impl Log {
             self.recent_bytes -= oldest.bytes.len();
             self.recent.pop_front();
         }
-        self.buffered.set(self.recent_bytes);
+        self.buffered.set(self.recent_bytes + self.drafts.bytes());
     }
 
-    /// Everything queued since the last time, to be written. `None` if that is nothing, or while a job is outstanding.
+    /// Everything queued since the last time, to be written. `None` if that is nothing, or while a job is outstanding. While
+    /// a [`FlushJob`] is, only what that lets pass, and not to be flushed.
     pub fn take_unwritten(&mut self) -> Option<WriteJob> {
-        if self.queued.is_empty() { None } else { self.take_job() }
+        if self.writable() == 0 { None } else { self.take_job() }
     }
 
-    /// Like [`Log::take_unwritten`], but also when all is written and only a flush is wanting.
+    /// Like [`Log::take_unwritten`], but also when all is written and only a flush is wanting. `None` while a [`FlushJob`] is
+    /// outstanding.
     pub fn take_unflushed(&mut self) -> Option<WriteJob> {
-        if self.queued.is_empty() && self.written == self.durable { None } else { self.take_job() }
+        let nothing = self.queued.is_empty() && self.written == self.durable;
+        if nothing || self.is_flushing() { None } else { self.take_job() }
     }
 
     fn take_job(&mut self) -> Option<WriteJob> {
         self.shared.check_fence().ok()?;
         let note = self.note.take()?;
-        let frames = std::mem::take(&mut self.queued);
-        self.writing_bytes = std::mem::take(&mut self.queued_bytes);
+        let left = self.queued.split_off(self.writable());
+        let frames = std::mem::replace(&mut self.queued, left);
+        self.writing_bytes = frames.iter().map(|frame| frame.bytes.len()).sum();
+        self.queued_bytes -= self.writing_bytes;
+        if !self.is_flushing() {
+            self.flushing = Flushing::WriteJob;
+        }
         Some(WriteJob::new(self.shared.clone(), note, frames, self.written))
     }
 
     pub fn finish_write(&mut self, written: Written) {
         assert!(self.note.is_none(), "no job was outstanding");
         self.note = Some(written.note);
+        if !self.is_flushing() {
+            self.flushing = Flushing::Nothing;
+        }
         self.writing_bytes = 0;
         self.written = written.written;
         if let Some(durable) = written.durable {
@@ -613,7 +635,15 @@ impl Log {
         let durable = |segment: &Segment| segment.end.mark.seqno <= self.durable.mark.seqno;
         let mut sealed = self.segments.range(..self.head.segment);
         let (_, &segment) = sealed.find(|(_, segment)| !segment.hint && durable(segment))?;
-        Some(SealJob { _pin: self.shared.pin(), shared: self.shared.clone(), segment })
+        Some(SealJob { _pin: self.shared.pin(), shared: self.shared.clone(), segment, draft: None })
+    }
+
+    /// [`Log::take_seal`] that need not read the segment if its hint was noted as it was written.
+    pub fn take_drafted_seal(&mut self) -> Option<SealJob> {
+        let mut job = self.take_seal()?;
+        job.draft = self.drafts.take(job.segment.id());
+        self.buffered.set(self.recent_bytes + self.drafts.bytes());
+        Some(job)
     }
 
     /// Remembers that the hint is there, unless the segment was cut meanwhile.
@@ -770,6 +800,9 @@ impl Log {
         if self.note.is_none() {
             return Err(StorageError::invalid("cut while a write is outstanding"));
         }
+        if self.is_flushing() {
+            return Err(StorageError::invalid("cut while a flush is outstanding"));
+        }
         if self.find(to.mark).await? != Some(to) {
             return Err(StorageError::invalid(format!("cut at {to:?}, which is no frame end of this log")));
         }
@@ -804,7 +837,8 @@ impl Log {
         }
         self.recent.retain(|frame| !after(&frame.end));
         self.recent_bytes = self.recent.iter().map(|frame| frame.bytes.len()).sum();
-        self.buffered.set(self.recent_bytes);
+        self.drafts.cut(to.segment);
+        self.buffered.set(self.recent_bytes + self.drafts.bytes());
         self.queued.retain(|frame| !after(&frame.end));
         self.queued_bytes = self.queued.iter().map(|frame| frame.bytes.len()).sum();
         self.ordered.retain(|ordered| ordered.seqno <= to.mark.seqno);
@@ -888,7 +922,7 @@ impl Log {
             let written = job.run(true).await?;
             self.finish_write(written);
         }
-        while let Some(job) = self.take_seal() {
+        while let Some(job) = self.take_drafted_seal() {
             match job.run().await {
                 Ok(sealed) => self.finish_seal(sealed),
                 // A hint is a convenience: the stop is clean without it.
@@ -1017,6 +1051,8 @@ pub struct SealJob {
     _pin: Arc<Pin>,
     shared: Arc<Shared>,
     segment: Segment,
+    /// What its hint is to say, if its frames were filled here.
+    draft: Option<HintBuilder>,
 }
 
 /// A hint was written.
@@ -1028,8 +1064,10 @@ pub struct Sealed {
 impl SealJob {
     pub async fn run(self) -> Result<Sealed, StorageError> {
         let Segment { base, end, .. } = self.segment;
-        let handle = self.shared.add_handle(end.segment);
-        let hint = Hint::scan(&handle, &self.shared.identity, base, end).await?;
+        let hint = match self.draft {
+            Some(draft) => draft.finish(end),
+            None => Hint::scan(&self.shared.add_handle(end.segment), &self.shared.identity, base, end).await?,
+        };
         hint.store(self.shared.env.disk().as_ref(), &self.shared.dir, &self.shared.identity).await?;
         Ok(Sealed { end, usage: hint.header.usage })
     }

@@ -90,6 +90,7 @@ impl Log {
         let OpenFrame { bytes, table, seeds, start, .. } = open;
         let stamp = Stamp { epoch, committed: self.committed, wall_ms };
         let frame = Frame::close(bytes, table.entries.len() as u32, stamp, &seeds, start);
+        self.drafts.begin();
         self.push(frame.clone());
         Ok(ClosedFrame { frame, table })
     }

@@ -458,6 +458,90 @@ fn a_failed_flush_fences_the_log_and_reads_go_on() {
     }
 }
 
+/// Fills a frame with one record, as the library does.
+fn fill_one(log: &mut Log, number: usize) {
+    let (key, value) = (format!("key{number}"), [number as u8; 100]);
+    let record = put(&key, &value);
+    let mut open = log.open_frame(record.encoded_len(), FrameRoom::default());
+    open.push(&record, log.identity().key_hash(key.as_bytes()));
+    log.append_open(open, Epoch(1), 1000).expect("appends");
+}
+
+#[test]
+fn a_hint_noted_while_writing_is_the_one_that_reading_the_segment_gives() {
+    single(21, |env| async move {
+        let (mut log, _) = open(&env).await;
+        (0..40).for_each(|number| fill_one(&mut log, number));
+        log.append(Epoch(1), 0, &[Record::Session { session: 1, number: 2, floor: 1, outcome: b"done" }])
+            .expect("appends");
+        (40..70).for_each(|number| fill_one(&mut log, number));
+        flush(&mut log).await;
+        let (mut drafted, mut sealed) = (0, 0);
+        while let Some(job) = log.take_drafted_seal() {
+            let Segment { base, end, .. } = job.segment;
+            let identity = log.identity();
+            let scanned = Hint::scan(&log.shared.add_handle(end.segment), &identity, base, end).await.expect("reads");
+            drafted += job.draft.is_some() as usize;
+            log.finish_seal(job.run().await.expect("writes"));
+            let stored = Hint::load(env.disk().as_ref(), DIR, &identity, end).await;
+            assert_eq!(stored, Some(scanned), "segment {}", end.segment);
+            sealed += 1;
+        }
+        assert!(
+            sealed > HINT_DRAFTS_MAX && drafted == HINT_DRAFTS_MAX - 1,
+            "{drafted} of {sealed}, and the last segment's"
+        );
+    });
+}
+
+#[test]
+fn writes_go_on_beside_a_flush_and_what_flushes_waits_for_it() {
+    single(22, |env| async move {
+        let (mut log, _) = open(&env).await;
+        fill_one(&mut log, 0);
+        assert!(log.take_flush().is_none(), "nothing is written");
+        let written = log.take_unwritten().expect("queued").run(false).await.expect("writes");
+        log.finish_write(written);
+        let (flushed_to, beside) = (log.written(), log.take_flush().expect("written and not flushed"));
+        assert!(log.take_flush().is_none() && log.is_flushing());
+        // More than a segment holds: what comes before its end is written, the rest waits.
+        (1..30).for_each(|number| fill_one(&mut log, number));
+        assert!(log.begins_segment_next() && log.take_unflushed().is_none());
+        let written = log.take_unwritten().expect("some lie in the segment").run(false).await.expect("writes");
+        log.finish_write(written);
+        assert!(log.written().seqno < log.head().mark.seqno && log.written().seqno > flushed_to.seqno);
+        assert!(log.take_unwritten().is_none(), "the next one begins a segment");
+        log.finish_flush(beside.run().await.expect("flushes"));
+        assert_eq!(log.durable(), flushed_to, "what was written when it began");
+        let noted = log.take_note().expect("is here").run().await;
+        assert!(log.take_unwritten().is_none() && log.take_note().is_none(), "the note is away");
+        log.finish_note(noted);
+        flush(&mut log).await;
+        assert_eq!(log.durable(), log.head().mark);
+    });
+}
+
+#[test]
+fn a_flush_beside_that_fails_or_is_given_up_fences_the_log() {
+    for fails in [true, false] {
+        let disk = disk(23);
+        let switch = disk.clone();
+        single_with(disk, 23, move |env| async move {
+            let (mut log, _) = open(&env).await;
+            fill_one(&mut log, 0);
+            let written = log.take_unwritten().expect("queued").run(false).await.expect("writes");
+            log.finish_write(written);
+            switch.faults(|faults| faults.sync = if fails { Failing::NEXT } else { Failing::NEVER });
+            let flush = log.take_flush().expect("written and not flushed");
+            match fails {
+                true => assert!(matches!(flush.run().await, Err(StorageError::Io { .. }))),
+                false => drop(flush),
+            }
+            assert!(log.stats().fenced && log.take_unflushed().is_none() && log.durable() == Mark::ZERO);
+        });
+    }
+}
+
 #[test]
 fn a_log_whose_write_was_given_up_on_a_full_disk_opens_for_reading() {
     for spare in 0..40 {

@@ -383,7 +383,9 @@ impl Primary {
             FollowerState::Probing { asked } if now.since(asked) >= self.timing.probe_retry => {
                 self.probe(to, now, actions);
             }
-            FollowerState::Streaming { .. } if self.is_stuck(follower, now) => self.probe(to, now, actions),
+            FollowerState::Streaming { .. } if self.is_stuck(follower, now) || self.is_doubtful(to, now) => {
+                self.probe(to, now, actions)
+            }
             FollowerState::Streaming { .. } => self.stream(to, now, actions),
             FollowerState::Probing { .. } | FollowerState::Matching { .. } => {}
         }
@@ -392,6 +394,15 @@ impl Primary {
     /// Frames are on their way to it and it has said nothing for long: they are lost.
     fn is_stuck(&self, follower: &Follower, now: Instant) -> bool {
         follower.owes_since.is_some_and(|since| now.since(since.max(follower.heard)) >= self.timing.probe_retry * 2)
+    }
+
+    /// It has all that there is, so that it has nothing to say, and for long it was not the moment to ask for it: whether it
+    /// is there still has to be found out, for a region that takes no writes with too few replicas would stay so.
+    fn is_doubtful(&self, learner: ServerId, now: Instant) -> bool {
+        let follower = &self.followers[&learner];
+        self.config.learners.contains(&learner)
+            && self.asked.is_none()
+            && now.since(follower.heard) >= self.timing.probe_retry * 2
     }
 
     fn stream_all(&mut self, now: Instant, actions: &mut Vec<Action>) {

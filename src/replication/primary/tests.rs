@@ -186,6 +186,23 @@ fn a_learner_that_lacks_something_committed_is_not_asked_for() {
 }
 
 #[test]
+fn a_learner_that_was_level_before_it_could_be_asked_for_is_asked_for_though_nothing_is_written() {
+    let mut primary = serving(&[A], 2, 3);
+    let next = primary.config().change(&Change::AddLearner { server: B }).unwrap();
+    primary.configured(next, at(10), &mut Vec::new());
+    connect(&mut primary, B, 20, 0, 400);
+    ack(&mut primary, B, 20, 3, 410);
+    let late = 410 + Timing::DEFAULT.suspect.as_millis() as u64;
+    let actions = tick(&mut primary, &[], late);
+    assert_eq!(asked(&actions), None, "it may be gone");
+    let probe = |action: &Action| matches!(action, Action::Send { to: B, body: PeerBody::Probe { .. } });
+    assert!(actions.iter().any(probe), "{actions:?}");
+    connect(&mut primary, B, 21, 3, late + 10);
+    ack(&mut primary, B, 21, 3, late + 20);
+    assert_eq!(asked(&tick(&mut primary, &[], late + 30)), Some(&Change::Admit { by: A, learner: B }));
+}
+
+#[test]
 fn too_few_replicas_commit_nothing_new() {
     let mut primary = serving(&[A, B], 2, 0);
     append(&mut primary, 1, 10);

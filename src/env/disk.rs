@@ -77,6 +77,9 @@ pub trait File: Send + Sync + 'static {
     /// bytes or garbage, whatever order writes were issued in; the file's length may be the old or the new one. After an
     /// error part of it may be written.
     fn write_at(&self, buffers: Vec<Bytes>, offset: u64) -> BoxFuture<'static, io::Result<()>>;
+    /// Like [`File::write_at`], but has done it when it returns: `None`, and nothing was done, when that is likely to wait.
+    /// After an error part of it may be written.
+    fn try_write_at(&self, buffers: &[Bytes], offset: u64) -> Option<io::Result<()>>;
     /// [`File::write_at`] at the end of the file; returns the offset. Appends through one file are not interleaved.
     fn append(&self, buffers: Vec<Bytes>) -> BoxFuture<'static, io::Result<u64>>;
     /// Makes all writes that completed before this call durable, with the length they need.

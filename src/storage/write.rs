@@ -16,11 +16,13 @@ use std::sync::atomic::Ordering;
 /// its writes is unknown. One that finds no room on the disk waits until there is some, or the log is given up.
 pub struct WriteJob {
     shared: Arc<Shared>,
-    /// Taken by [`WriteJob::run`]'s end.
+    /// Taken at the job's end.
     note: Option<DurableNote>,
     runs: Vec<Run>,
     written: Position,
     durable: Option<Position>,
+    /// What came of an attempt without waiting, to be reported by [`WriteJob::run`].
+    failed: Option<StorageError>,
     done: bool,
 }
 
@@ -51,7 +53,48 @@ impl WriteJob {
                 _ => runs.push(Run { start: frame.start, end: frame.end, buffers: vec![frame.bytes] }),
             }
         }
-        WriteJob { shared, note: Some(note), runs, written, durable: None, done: false }
+        WriteJob { shared, note: Some(note), runs, written, durable: None, failed: None, done: false }
+    }
+
+    /// Writes all frames, without flushing them, if that waits for nothing; otherwise the job is to be run.
+    pub fn try_now(mut self) -> Result<Written, WriteJob> {
+        match self.try_write() {
+            Some(Ok(())) => Ok(self.finish()),
+            Some(Err(error)) => {
+                self.failed = Some(error);
+                Err(self)
+            }
+            None => Err(self),
+        }
+    }
+
+    fn try_write(&mut self) -> Option<Result<(), StorageError>> {
+        self.shared.check_fence().ok()?;
+        // More than one run crosses into a segment whose file has to be made first.
+        let [run] = self.runs.as_slice() else { return None };
+        if run.start.begins_segment() {
+            return None;
+        }
+        let handle = self.shared.handle(run.start.segment)?;
+        match handle.try_file()?.try_write_at(&run.buffers, run.start.offset)? {
+            Ok(()) => {
+                self.shared.out_of_space.store(false, Ordering::Relaxed);
+                self.written = run.end;
+                self.runs.clear();
+                Some(Ok(()))
+            }
+            Err(error) => match StorageError::io("write", &handle.path, error) {
+                // Waiting for room is the job's.
+                StorageError::Full { .. } => None,
+                error => Some(Err(error)),
+            },
+        }
+    }
+
+    fn finish(mut self) -> Written {
+        self.done = true;
+        let note = self.note.take().expect("taken here only");
+        Written { note, written: self.written, durable: self.durable }
     }
 
     /// Writes all frames; with `sync` they are durable when this returns. An error fences the log.
@@ -61,12 +104,13 @@ impl WriteJob {
             self.shared.fence_and_tell(&error).await;
             return Err(error);
         }
-        self.done = true;
-        let note = self.note.take().expect("taken here only");
-        Ok(Written { note, written: self.written, durable: self.durable })
+        Ok(self.finish())
     }
 
     async fn write(&mut self, sync: bool) -> Result<(), StorageError> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
         let runs = std::mem::take(&mut self.runs);
         let last = runs.len().checked_sub(1);
         for (at, run) in runs.into_iter().enumerate() {

@@ -10,6 +10,7 @@ pub(super) const CHECKS: &[(&str, Check)] = checks![
     a_read_ends_at_the_end_of_the_file,
     a_read_gives_its_buffer_back,
     a_read_that_answers_at_once_is_right,
+    a_write_at_once_is_done_or_not_begun,
     a_write_is_read_back_through_every_handle,
     a_write_past_the_end_leaves_zeros,
     a_write_puts_all_its_buffers_one_after_the_other,
@@ -65,6 +66,26 @@ async fn a_read_that_answers_at_once_is_right(c: Context) {
             assert_eq!(&buffer[..read], expected, "{len} bytes from {offset}");
         }
     }
+}
+
+async fn a_write_at_once_is_done_or_not_begun(c: Context) {
+    let file = c.new_file("try_write").await;
+    let mut expected = b"begun".to_vec();
+    write(&file, 0, "begun").await;
+    let mut chances = Chances(0x5EED_0007);
+    for count in [1, 0, 3, 1500, 2, 1, 1, 40] {
+        let buffers: Vec<Bytes> = (0..count).map(|_| chances.bytes(7).into()).collect();
+        if let Some(result) = file.try_write_at(&buffers, expected.len() as u64) {
+            result.expect("write at once");
+            expected.extend_from_slice(&buffers.concat());
+        }
+        assert!(read_all(&file).await == expected, "{count} buffers");
+    }
+    let reader = c.open("try_write/file", OpenMode::Read).await;
+    if let Some(result) = reader.try_write_at(&["x".into()], 0) {
+        assert!(result.is_err(), "opened for reading");
+    }
+    assert!(read_all(&file).await == expected, "opened for reading");
 }
 
 async fn a_write_is_read_back_through_every_handle(c: Context) {

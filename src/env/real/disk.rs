@@ -3,6 +3,7 @@
 use super::error::{at, context, flush_failed};
 use super::file::RealFile;
 use super::operation::{Engine, OpenFile};
+use super::pace::Pace;
 use super::sys;
 use crate::BoxFuture;
 use crate::disk::{DirEntry, Disk, File, OpenMode, check_path};
@@ -17,6 +18,7 @@ use tokio::runtime::Handle;
 pub(super) struct RealDisk {
     root: PathBuf,
     engine: Arc<dyn Engine>,
+    pace: Arc<Pace>,
     runtime: Handle,
     boot_id: u128,
 }
@@ -27,7 +29,7 @@ impl RealDisk {
         // Errors name the whole path, and a later change of the working directory moves nothing.
         let root = root.canonicalize().map_err(at("find", &root))?;
         let boot_id = sys::boot_id().map_err(|error| context("tell this start of the machine".into(), error))?;
-        Ok(RealDisk { root, engine, runtime, boot_id })
+        Ok(RealDisk { root, engine, pace: Arc::default(), runtime, boot_id })
     }
 
     /// Runs `work` on the place that `path` leads to, where it may block.
@@ -73,10 +75,10 @@ pub(super) fn blocking<T: Send + 'static>(
 
 impl Disk for RealDisk {
     fn open(&self, path: &str, mode: OpenMode) -> BoxFuture<'static, io::Result<Arc<dyn File>>> {
-        let (engine, runtime) = (self.engine.clone(), self.runtime.clone());
+        let (engine, pace, runtime) = (self.engine.clone(), self.pace.clone(), self.runtime.clone());
         self.at(path, move |place| {
             let file = open_file(&place, mode).map_err(at("open", &place))?;
-            Ok(Arc::new(RealFile::new(OpenFile::new(file, place), engine, runtime)) as Arc<dyn File>)
+            Ok(Arc::new(RealFile::new(OpenFile::new(file, place), engine, pace, runtime)) as Arc<dyn File>)
         })
     }
 

@@ -2,6 +2,7 @@
 
 use super::error::at;
 use super::operation::{Engine, OpenFile, Operation};
+use super::pace::Pace;
 use super::sys;
 use crate::BoxFuture;
 use crate::disk::File;
@@ -15,12 +16,13 @@ use tokio::sync::oneshot;
 pub(super) struct RealFile {
     open: Arc<OpenFile>,
     engine: Arc<dyn Engine>,
+    pace: Arc<Pace>,
     runtime: Handle,
 }
 
 impl RealFile {
-    pub(super) fn new(open: OpenFile, engine: Arc<dyn Engine>, runtime: Handle) -> RealFile {
-        RealFile { open: Arc::new(open), engine, runtime }
+    pub(super) fn new(open: OpenFile, engine: Arc<dyn Engine>, pace: Arc<Pace>, runtime: Handle) -> RealFile {
+        RealFile { open: Arc::new(open), engine, pace, runtime }
     }
 
     /// Who waits does it himself.
@@ -73,6 +75,11 @@ impl File for RealFile {
         let (operation, result) = Operation::write(&self.open, buffers, offset);
         self.submit(operation);
         self.answer("write", result)
+    }
+
+    fn try_write_at(&self, buffers: &[Bytes], offset: u64) -> Option<io::Result<()>> {
+        let written = self.pace.try_write(&self.open, buffers, offset)?;
+        Some(written.map_err(at("write", &self.open.path)))
     }
 
     fn append(&self, buffers: Vec<Bytes>) -> BoxFuture<'static, io::Result<u64>> {

@@ -34,6 +34,7 @@ mod net;
 mod netless;
 mod operation;
 mod own;
+mod pace;
 mod processor;
 mod random;
 #[cfg(target_os = "linux")]

@@ -244,7 +244,7 @@ impl Operation {
 }
 
 /// The bytes of a write that are still to be written.
-struct Source {
+pub(super) struct Source {
     buffers: Vec<Bytes>,
     /// The first buffer that is not written whole, and the bytes of it that are. No buffer from it on is empty.
     next: usize,
@@ -254,17 +254,17 @@ struct Source {
 }
 
 impl Source {
-    fn new(mut buffers: Vec<Bytes>) -> Source {
+    pub(super) fn new(mut buffers: Vec<Bytes>) -> Source {
         buffers.retain(|buffer| !buffer.is_empty());
         Source { buffers, next: 0, skip: 0, taken: 0 }
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.next == self.buffers.len()
     }
 
     /// As much of the rest as one call takes.
-    fn slices(&self) -> Vec<IoSlice<'_>> {
+    pub(super) fn slices(&self) -> Vec<IoSlice<'_>> {
         let rest = &self.buffers[self.next..];
         let mut slices = Vec::with_capacity(rest.len().min(BUFFERS_PER_CALL_MAX));
         let mut room = BYTES_PER_CALL_MAX;
@@ -288,7 +288,12 @@ impl Source {
         slices.len() == rest.len() && slices.iter().map(|slice| slice.len()).sum::<usize>() == left
     }
 
-    fn take(&mut self, count: usize) {
+    /// Bytes written in all.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    pub(super) fn take(&mut self, count: usize) {
         self.taken += count as u64;
         self.skip += count;
         while let Some(buffer) = self.buffers.get(self.next).filter(|buffer| buffer.len() <= self.skip) {

@@ -144,6 +144,19 @@ impl OpenFrame {
 }
 
 impl ClosedFrame {
+    /// One that was appended otherwise.
+    pub(crate) fn of(frame: Frame, identity: &Identity) -> ClosedFrame {
+        let mut table = KeyTable::with_room(frame.header.records as usize);
+        for item in frame.records() {
+            let at = (item.location.offset - frame.start.offset) as u32;
+            match item.record.key() {
+                Some(key) => table.push(key, identity.key_hash(key), at, item.location.len, &frame.bytes),
+                None => table.pass(),
+            }
+        }
+        ClosedFrame { frame, table }
+    }
+
     /// One that was appended otherwise and holds no puts or tombstones.
     pub fn without_keys(frame: Frame) -> ClosedFrame {
         assert!(frame.records().all(|item| item.record.key().is_none()), "its keys would not be found");
@@ -229,7 +242,7 @@ struct KeyEntry {
     len: u32,
     /// Number + 1 of the record of the key before it; 0 if there is none.
     before: u32,
-    /// There is one after it.
+    /// There is one after it, or it has no key.
     hidden: bool,
 }
 
@@ -237,6 +250,11 @@ impl KeyTable {
     fn with_room(records: usize) -> KeyTable {
         let slots = (records * 2).next_power_of_two().max(SLOTS_FIRST);
         KeyTable { entries: Vec::with_capacity(records), slots: vec![0; slots], keys: 0 }
+    }
+
+    /// The next record has no key.
+    fn pass(&mut self) {
+        self.entries.push(KeyEntry { key_hash: 0, at: 0, len: 0, before: 0, hidden: true });
     }
 
     fn push(&mut self, key: &[u8], key_hash: u128, at: u32, len: u32, frame: &[u8]) {

@@ -281,7 +281,11 @@ async fn churn(env: Env, history: Arc<Mutex<History>>, mut dice: Dice) {
         let job = if sync { log.take_unflushed() } else { log.take_unwritten() };
         let job = job.expect("something is queued");
         let appended = history.lock().appended.len();
-        log.finish_write(job.run(sync).await.expect("a healthy disk"));
+        let written = if sync { Err(job) } else { job.try_now() };
+        log.finish_write(match written {
+            Ok(written) => written,
+            Err(job) => job.run(sync).await.expect("a healthy disk"),
+        });
         history.lock().written = appended;
         if sync {
             history.lock().durable = appended;
@@ -418,6 +422,72 @@ fn after_a_power_loss_all_that_was_flushed_is_there() {
 fn after_a_process_crash_all_that_was_written_is_there() {
     let torn: u64 = (1000..1080).map(|seed| crash_rounds(seed, false)).sum();
     assert!(torn > 0, "no run tore anything");
+}
+
+/// A log with a frame that is written, three that are queued, and the job to write these.
+async fn queued(env: &Env) -> (Log, Vec<Frame>, WriteJob) {
+    let (mut log, _) = open(env).await;
+    let mut frames = append_some(&mut log, 1);
+    flush(&mut log).await;
+    frames.extend(append_some(&mut log, 3));
+    let job = log.take_unwritten().expect("queued");
+    (log, frames, job)
+}
+
+#[test]
+fn a_write_at_once_is_there_and_not_flushed() {
+    let disk = disk(1);
+    disk.faults(|faults| faults.at_once_percent = 100);
+    let frames = single_with(disk.clone(), 1, |env| async move {
+        let (mut log, frames, job) = queued(&env).await;
+        let written = job.try_now().ok().expect("nothing has to be waited for");
+        log.finish_write(written);
+        assert_eq!((log.written(), log.durable()), (log.head().mark, frames[0].mark()));
+        assert!(log.take_unwritten().is_none());
+        // The next one fills the segment, so that a file has to be made.
+        append_some(&mut log, 30);
+        let job = log.take_unwritten().expect("queued").try_now().err().expect("a file has to be made");
+        log.finish_write(job.run(false).await.expect("a healthy disk"));
+        frames
+    });
+    single_with(disk, 1, |env| async move {
+        let (log, _) = open(&env).await;
+        assert_eq!(bytes_of(&all_frames(&log).await.expect("reads")[..4]), bytes_of(&frames));
+    });
+}
+
+#[test]
+fn a_write_at_once_that_fails_is_not_tried_again() {
+    let disk = disk(2);
+    disk.faults(|faults| faults.at_once_percent = 100);
+    let switch = disk.clone();
+    single_with(disk, 2, |env| async move {
+        let (log, _, job) = queued(&env).await;
+        switch.faults(|faults| faults.write = Failing::NEXT);
+        let job = job.try_now().err().expect("it failed");
+        let writes = switch.counts().writes;
+        assert!(matches!(job.run(false).await, Err(StorageError::Io { .. })));
+        // Word is left for the next start; the log itself is left alone.
+        assert!(log.stats().fenced && switch.counts().writes <= writes + 1, "{writes} {:?}", switch.counts());
+    });
+}
+
+#[test]
+fn a_write_at_once_that_finds_no_room_waits_for_it() {
+    let disk = disk(3);
+    disk.faults(|faults| faults.at_once_percent = 100);
+    let room = disk.clone();
+    single_with(disk, 3, |env| async move {
+        let (mut log, _, job) = queued(&env).await;
+        let capacity = bytes_on(&room);
+        room.faults(|faults| faults.capacity = Some(capacity));
+        let job = job.try_now().err().expect("no room");
+        let mut writing = env.spawn("write", job.run(false));
+        assert!(env.timeout(Duration::from_secs(5), &mut writing).await.is_err() && log.is_out_of_space());
+        room.faults(|faults| faults.capacity = None);
+        log.finish_write(writing.await.expect("runs").expect("there is room"));
+        assert_eq!(log.written(), log.head().mark);
+    });
 }
 
 #[test]

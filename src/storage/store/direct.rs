@@ -6,13 +6,16 @@
 //!
 //! Most keys of a frame are new, or the cache tells where their records lie: those take a few words in a [`FrameJob`]. Only
 //! of a key that the index may hold somewhere else is a record read.
+//!
+//! A store of any other log may come to the same point now and then: a frame that was written, and committed by that, before
+//! anybody asked for its keys ([`Store::append_committed`]).
 
-use crate::frame::Position;
+use crate::frame::{Frame, Position};
 use crate::ids::Seqno;
 use crate::index::{Candidate, Candidates};
 use crate::log::{ClosedFrame, KeyChange};
 use crate::record::{Location, Record};
-use crate::store::read::{Probe, ReadJob, Sight, decide};
+use crate::store::read::{Probe, ReadJob, Sight, decide, decide_now};
 use crate::store::{Lookup, Store, Stored, cache_settled};
 use bytes::Bytes;
 
@@ -49,6 +52,10 @@ struct Step {
 }
 
 impl FrameJob {
+    fn decide_now(&mut self) -> bool {
+        self.unsure.iter_mut().all(|(_, probe)| decide_now(&self.sight, probe))
+    }
+
     pub async fn run(mut self) -> FrameJob {
         for (_, probe) in &mut self.unsure {
             decide(&self.sight, probe).await;
@@ -146,6 +153,28 @@ impl Store {
             hidden.into_iter().for_each(|dead| self.bury(key_hash, dead, put));
         }
         self.settled = (frame.end.segment, frame.end.offset);
+    }
+
+    /// [`Store::appended`] and [`Store::committed`] of a frame at once. It goes straight into the index where nothing is
+    /// pending and nothing has to be waited for.
+    pub fn append_committed(&mut self, frame: &Frame) {
+        if self.pending.len() > 0 || !self.take_frame(frame) {
+            self.appended(frame);
+            self.committed(frame.header.last_seqno());
+        }
+    }
+
+    /// Into the index with it; false, and nothing was done, where that waits.
+    fn take_frame(&mut self, frame: &Frame) -> bool {
+        let closed = ClosedFrame::of(frame.clone(), &self.shared.identity);
+        let Some(mut job) = self.frame_job(&closed) else { return false };
+        if !job.decide_now() {
+            self.settling = None;
+            return false;
+        }
+        self.note_sessions(frame);
+        self.finish_frame(&closed, job, |_| ());
+        true
     }
 
     /// Where a scan meets a key: [`crate::ScanCursor::place`]s ascend, and a key whose place lies before a page was given by

@@ -192,13 +192,20 @@ impl Store {
     /// The log has this frame at its end.
     pub fn appended(&mut self, frame: &Frame) {
         for item in frame.records() {
-            if let Record::Session { session, number, floor, outcome } = item.record {
-                self.sessions.record(item.seqno, session, number, floor, frame.share(outcome));
-            }
             self.pending.add(frame, item.seqno, item.location, item.record);
         }
+        self.note_sessions(frame);
         self.appended = frame.header.last_seqno();
         self.buffered.set(self.pending.bytes());
+    }
+
+    fn note_sessions(&mut self, frame: &Frame) {
+        for item in frame.records() {
+            if let Record::Session { session, number, floor, outcome } = item.record {
+                // A copy: it is kept for longer than the frame should be.
+                self.sessions.record(item.seqno, session, number, floor, Bytes::copy_from_slice(outcome));
+            }
+        }
     }
 
     /// Everything up to here is committed, and so written on this replica.

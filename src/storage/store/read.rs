@@ -295,17 +295,23 @@ enum Judged {
 
 /// Goes on until nothing is wanted.
 pub(crate) async fn decide(sight: &Sight, probe: &mut Probe) {
+    while !decide_now(sight, probe) {
+        let read = read(&sight.shared, probe.wanted().expect("not decided")).await;
+        probe.look_at(sight, read);
+    }
+}
+
+/// Goes on as far as it can without waiting for a device; whether that is until nothing is wanted.
+pub(crate) fn decide_now(sight: &Sight, probe: &mut Probe) -> bool {
     while let Some(wanted) = probe.wanted() {
-        let read = match try_read(&sight.shared, wanted) {
-            Some(read) => read,
-            None => read(&sight.shared, wanted).await,
-        };
+        let Some(read) = try_read(&sight.shared, wanted) else { return false };
         probe.look_at(sight, read);
     }
     // What cannot be read stays in the index: if it was this key's, reads find the newer record first.
     if let Some(error) = probe.failed() {
         tracing::warn!(%error, "could not read a record that may be overwritten");
     }
+    true
 }
 
 /// The stretch's bytes, if they can be had at once.

@@ -40,13 +40,8 @@ impl SettleJob {
     /// Goes as far as it can without waiting for a device; `None` if that is not to the end.
     pub fn try_now(mut self) -> Result<Settled, SettleJob> {
         while let Some(change) = self.changes.get_mut(self.decided) {
-            while let Some(wanted) = change.probe.wanted() {
-                let Some(read) = read::try_read(&self.sight.shared, wanted) else { return Err(self) };
-                change.probe.look_at(&self.sight, read);
-            }
-            // What cannot be read stays in the index: if it was this key's, reads find the newer record first.
-            if let Some(error) = change.probe.failed() {
-                tracing::warn!(%error, "could not read a record that may be overwritten");
+            if !read::decide_now(&self.sight, &mut change.probe) {
+                return Err(self);
             }
             self.decided += 1;
         }

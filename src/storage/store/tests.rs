@@ -72,6 +72,45 @@ fn a_record_becomes_visible_when_it_is_committed() {
 }
 
 #[test]
+fn a_frame_committed_as_it_comes_goes_into_the_index_at_once() {
+    let disk = DiskState::new(1, "store");
+    let faults = disk.clone();
+    single_with(disk, 1, |env| async move {
+        let (mut log, _) = open(&env).await;
+        let mut store = Store::build(&log).await.expect("builds");
+        let records = [
+            put("k", b"1"),
+            Record::Session { session: 3, number: 1, floor: 0, outcome: b"done" },
+            put("k", b"2"),
+            put("gone", b""),
+            Record::Tombstone { key: b"gone" },
+        ];
+        faults.faults(|faults| faults.at_once_percent = 100);
+        for round in 0..3 {
+            let frame = log.append(Epoch(1), 0, &records).expect("appends");
+            flush(&mut log).await;
+            log.set_committed(frame.header.last_seqno());
+            store.append_committed(&frame);
+            assert_eq!((store.len(), store.pending_len()), (1, 0), "round {round}");
+            assert_eq!(get(&store, b"k", View::Committed).await, put_entry(b"2"));
+            assert_eq!(get(&store, b"gone", View::Committed).await, None);
+            assert_eq!(store.sessions().check(3, 1), Seen::Done("done".into()));
+        }
+        // Where what it overwrites cannot be had at once it waits among the pending ones.
+        faults.faults(|faults| faults.at_once_percent = 0);
+        let mut store = Store::build(&log).await.expect("builds");
+        let frame = log.append(Epoch(1), 0, &[put("k", b"3")]).expect("appends");
+        flush(&mut log).await;
+        store.append_committed(&frame);
+        assert_eq!((store.len(), store.pending_len()), (1, 1));
+        assert_eq!(get(&store, b"k", View::Committed).await, put_entry(b"3"));
+        store.settle().await;
+        assert_eq!((store.len(), store.pending_len()), (1, 0));
+        assert_eq!(get(&store, b"k", View::Committed).await, put_entry(b"3"));
+    });
+}
+
+#[test]
 fn an_entry_expires_at_its_time() {
     let entry = Entry { value: Bytes::new(), expiry_ms: Some(100) };
     assert!(!entry.expired(99) && entry.expired(100));
@@ -96,9 +135,21 @@ async fn follow(env: env::Env, mut dice: Dice, kind: Kind, hash_mask: u64) {
         for _ in 0..dice.between(1, 40) {
             let records: Vec<_> = (0..dice.between(1, 4)).map(|_| random_record(&mut dice)).collect();
             let borrowed: Vec<_> = records.iter().map(OwnedRecord::as_record).collect();
-            append(&mut log, &mut store, &borrowed);
+            // All that was appended before is committed with it.
+            let at_once = dice.percent(20);
+            if at_once {
+                commit(&mut log, &mut store).await;
+                let frame = log.append(Epoch(1), 0, &borrowed).expect("appends");
+                flush(&mut log).await;
+                log.set_committed(frame.header.last_seqno());
+                store.append_committed(&frame);
+            } else {
+                append(&mut log, &mut store, &borrowed);
+            }
             records.into_iter().for_each(|record| apply(&mut latest, record));
-            if dice.percent(40) {
+            if at_once {
+                committed.clone_from(&latest);
+            } else if dice.percent(40) {
                 commit(&mut log, &mut store).await;
                 committed.clone_from(&latest);
             }

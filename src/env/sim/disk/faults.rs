@@ -26,8 +26,8 @@ pub struct Faults {
     pub latency: Latency,
     /// Multiplies every delay (an operation that would take no time takes this many milliseconds). 1 is normal.
     pub slow_factor: u32,
-    /// How often `try_read_at` answers, so that callers exercise both paths.
-    pub try_read_percent: u32,
+    /// How often `try_read_at` and `try_write_at` answer, so that callers exercise both paths.
+    pub at_once_percent: u32,
 }
 
 impl Default for Faults {
@@ -44,7 +44,7 @@ impl Default for Faults {
             capacity: None,
             latency: Latency::NONE,
             slow_factor: 1,
-            try_read_percent: 50,
+            at_once_percent: 50,
         }
     }
 }

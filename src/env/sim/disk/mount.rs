@@ -2,7 +2,7 @@
 
 use super::super::timeline::Timeline;
 use super::tree::NodeId;
-use super::{DiskState, Op, Placed, Reply, STALLED, Ticket};
+use super::{DiskState, Inner, Op, Placed, Reply, STALLED, Ticket};
 use crate::BoxFuture;
 use crate::clock::Sleep;
 use crate::disk::{DirEntry, Disk, File, OpenMode, check_path};
@@ -122,6 +122,22 @@ impl SimFile {
         self.change(Op::Write { file: self.open.node, bytes: join(buffers), offset })
     }
 
+    /// Does it now, now and then.
+    fn at_once<R>(&self, work: impl FnOnce(&mut Inner) -> R) -> Option<R> {
+        let now = self.open.process.timeline.now();
+        let mut inner = self.open.process.state.inner();
+        let answers = inner.process == self.open.process.number && !inner.stalled && inner.stops_after != Some(0);
+        let percent = inner.faults.at_once_percent;
+        if !answers || !inner.dice.percent(percent) {
+            return None;
+        }
+        let wakers = inner.settle(now);
+        let answer = work(&mut inner);
+        drop(inner);
+        wakers.into_iter().for_each(Waker::wake);
+        Some(answer)
+    }
+
     fn change(&self, op: Op) -> BoxFuture<'static, io::Result<u64>> {
         match self.writes {
             true => self.open.process.number(op),
@@ -143,23 +159,20 @@ impl File for SimFile {
     }
 
     fn try_read_at(&self, buffer: &mut [u8], offset: u64) -> Option<io::Result<usize>> {
-        let now = self.open.process.timeline.now();
-        let mut inner = self.open.process.state.inner();
-        let answers = inner.process == self.open.process.number && !inner.stalled && inner.stops_after != Some(0);
-        let percent = inner.faults.try_read_percent;
-        if !answers || !inner.dice.percent(percent) {
-            return None;
-        }
-        let wakers = inner.settle(now);
-        let answer = inner.read_at_once(self.open.node, buffer, offset);
-        drop(inner);
-        wakers.into_iter().for_each(Waker::wake);
-        Some(answer)
+        self.at_once(|inner| inner.read_at_once(self.open.node, buffer, offset))
     }
 
     fn write_at(&self, buffers: Vec<Bytes>, offset: u64) -> BoxFuture<'static, io::Result<()>> {
         let written = self.write(buffers, Some(offset));
         Box::pin(async move { written.await.map(drop) })
+    }
+
+    fn try_write_at(&self, buffers: &[Bytes], offset: u64) -> Option<io::Result<()>> {
+        if !self.writes {
+            return Some(Err(ErrorKind::PermissionDenied.into()));
+        }
+        let op = Op::Write { file: self.open.node, bytes: join(buffers.to_vec()), offset: Some(offset) };
+        self.at_once(|inner| inner.perform_at_once(op).map(drop))
     }
 
     fn append(&self, buffers: Vec<Bytes>) -> BoxFuture<'static, io::Result<u64>> {

@@ -4,7 +4,7 @@ use crate::protocol::{
     Error, ErrorCode, KeyForm, ReadRequest, RequestId, Response, ScanRequest, Scanned, WriteOperation, WriteOutcome,
     WriteRequest,
 };
-use crate::region::{Change, Epoch, RegionConfig, Seqno, ServerId};
+use crate::region::{Change, Epoch, RegionConfig, Salt, Seqno, ServerId};
 use crate::replication::following::Following;
 use crate::replication::message::PeerBody;
 use crate::replication::operate::{self, Effect};
@@ -15,8 +15,8 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use storage::index::IndexCursor;
 use storage::{
-    Compression, Entry, Log, Lookup, Mark, OwnedRecord, Record, ScanCursor, Scanned as StoreScanned, Seen, Settled,
-    StorageError, Store, View,
+    Compression, Entry, Frame, Log, Lookup, Mark, OwnedRecord, Record, ScanCursor, Scanned as StoreScanned, Seen,
+    Settled, StorageError, Store, View,
 };
 
 /// What a primary holds beside its log.
@@ -27,6 +27,8 @@ pub(super) struct Leading {
     /// Answers that wait for the commit of a record.
     waiting: BTreeMap<Seqno, Vec<(Reply, Response)>>,
     waiting_count: usize,
+    /// A frame that is written, which is all that its commit takes, and that the store has not got yet.
+    fresh: Option<Frame>,
     /// Writes of this turn, to become one frame.
     gathered: Vec<(WriteRequest, Reply)>,
     gathered_bytes: usize,
@@ -119,6 +121,7 @@ impl Driver {
             store: None,
             waiting: BTreeMap::new(),
             waiting_count: 0,
+            fresh: None,
             gathered: Vec::new(),
             gathered_bytes: 0,
             region_time_ms: 0,
@@ -344,7 +347,9 @@ impl Driver {
         let Some(log) = &mut self.log else { return };
         log.set_committed(seqno);
         let leading = self.leading();
+        let fresh = leading.fresh.take_if(|frame| frame.mark().seqno <= seqno);
         if let Some(store) = &mut leading.store {
+            fresh.iter().for_each(|frame| store.append_committed(frame));
             store.committed(seqno);
         }
         probe::committed(region, epoch, seqno);
@@ -417,17 +422,21 @@ impl Driver {
     }
 
     pub(super) fn read(&mut self, request: ReadRequest, reply: Reply) {
-        let keys = match self.may_serve().and_then(|()| self.stored_keys(request.form, &request.keys)) {
-            Ok(keys) => keys,
-            Err(error) => return drop(reply.send(Response::Error(error))),
+        let salted = self.salted(request.form, request.keys.iter());
+        let keys = match &salted {
+            Some(salted) => parts(salted, &request.keys),
+            None => request.keys.iter().map(AsRef::as_ref).collect(),
         };
+        let checked = self.may_serve().and_then(|()| request.keys.iter().try_for_each(check_key));
+        if let Err(error) = checked.and_then(|()| keys.iter().try_for_each(|key| self.check_stored(key))) {
+            return drop(reply.send(Response::Error(error)));
+        }
         probe::read(self.region(), self.epoch());
         let wall_ms = self.region_time();
         let store = self.leading().store();
         let mut values = vec![None; keys.len()];
         let mut jobs = Vec::new();
-        let asked: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        let found = match asked.as_slice() {
+        let found = match keys.as_slice() {
             [key] => vec![store.get(key, View::Committed)],
             keys => store.get_many(keys, View::Committed),
         };
@@ -456,28 +465,22 @@ impl Driver {
         leading.region_time_ms
     }
 
-    fn stored_keys(&self, form: KeyForm, keys: &[Bytes]) -> Result<Vec<Bytes>, Error> {
-        keys.iter().map(|key| self.stored_key(form, key)).collect()
+    /// The keys as they are stored, one after the other, where that is behind a salt.
+    fn salted<'a>(&self, form: KeyForm, keys: impl Iterator<Item = &'a Bytes> + Clone) -> Option<Vec<u8>> {
+        let salt = self.info.spec.salt.filter(|_| form == KeyForm::User)?;
+        let mut salted = Vec::with_capacity(keys.clone().map(|key| Salt::BYTES + key.len()).sum());
+        for key in keys {
+            salted.extend_from_slice(&salt.prefix(key));
+            salted.extend_from_slice(key);
+        }
+        Some(salted)
     }
 
-    /// The key as stored, if it belongs to this region.
-    fn stored_key(&self, form: KeyForm, key: &Bytes) -> Result<Bytes, Error> {
-        if key.is_empty() || key.len() > storage::limits::KEY_BYTES_MAX - crate::region::Salt::BYTES {
-            return Err(Error::invalid(format!(
-                "a key has 1 to {} bytes, not {}",
-                storage::limits::KEY_BYTES_MAX - crate::region::Salt::BYTES,
-                key.len()
-            )));
+    fn check_stored(&self, key: &[u8]) -> Result<(), Error> {
+        if self.info.range.contains(key) {
+            return Ok(());
         }
-        let stored = match (self.info.spec.salt, form) {
-            (Some(salt), KeyForm::User) => salt.stored_key(key),
-            (None, _) | (_, KeyForm::Stored) => key.clone(),
-        };
-        if self.info.range.contains(&stored) {
-            Ok(stored)
-        } else {
-            Err(Error::new(ErrorCode::WrongRegion, format!("the key is not in region {}", self.region())))
-        }
+        Err(Error::new(ErrorCode::WrongRegion, format!("the key is not in region {}", self.region())))
     }
 
     pub(super) fn scan(&mut self, request: ScanRequest, reply: Reply) {
@@ -585,15 +588,18 @@ impl Driver {
                 None => frame.answers.push((reply, response)),
             };
         }
-        match self.evaluate_all(&request, frame).await {
-            Ok((effects, outcomes)) => {
-                frame.take(effects);
-                if let Some(id) = request.id {
+        let (id, before) = (request.id, frame.records.len());
+        match self.evaluate_all(request, frame).await {
+            Ok(outcomes) => {
+                if let Some(id) = id {
                     frame.remember(id, &outcomes);
                 }
                 frame.answers.push((reply, Response::Written(outcomes)));
             }
-            Err(error) => drop(reply.send(Response::Error(error))),
+            Err(error) => {
+                frame.cut(before);
+                drop(reply.send(Response::Error(error)));
+            }
         }
     }
 
@@ -603,7 +609,7 @@ impl Driver {
             return None;
         }
         if let Some(outcomes) = frame.sessions.get(&(id.session, id.number)) {
-            return Some((None, Response::Written(outcomes.clone())));
+            return Some((None, decode_outcomes(outcomes)));
         }
         match self.leading().store().sessions().check(id.session, id.number) {
             Seen::New => None,
@@ -615,40 +621,35 @@ impl Driver {
         }
     }
 
+    /// Adds what the request does to the frame, some of it perhaps before an error.
     async fn evaluate_all(
         &mut self,
-        request: &WriteRequest,
-        frame: &FrameBuilder,
-    ) -> Result<(Vec<(Bytes, Effect)>, Vec<WriteOutcome>), Error> {
-        let mut effects: Vec<(Bytes, Effect)> = Vec::with_capacity(request.operations.len());
+        request: WriteRequest,
+        frame: &mut FrameBuilder,
+    ) -> Result<Vec<WriteOutcome>, Error> {
+        let keys = || request.operations.iter().map(WriteOperation::key);
+        keys().try_for_each(check_key)?;
+        let mut salted = self.salted(request.form, keys()).map(Bytes::from);
         let mut outcomes = Vec::with_capacity(request.operations.len());
-        // What the request itself has written so far; looked up only by operations that depend on a value.
-        let mut own: env::HashMap<Bytes, Option<Bytes>> = env::HashMap::default();
-        let depends = request.operations.iter().any(operate::needs_current);
         for operation in &request.operations {
-            let key = self.stored_key(request.form, operation.key())?;
+            let key = match &mut salted {
+                Some(salted) => salted.split_to(Salt::BYTES + operation.key().len()),
+                None => operation.key().clone(),
+            };
+            self.check_stored(&key)?;
             check_value(operation)?;
             let current = if !operate::needs_current(operation) {
                 None
-            } else if let Some(value) = own.get(&key).or_else(|| frame.newest.get(&key)) {
-                value.clone()
+            } else if let Some(value) = frame.newest(&key) {
+                value
             } else {
                 self.newest(&key).await?
             };
             let (effect, outcome) = operate::apply(operation, current.as_ref());
+            frame.take(key, effect);
             outcomes.push(outcome);
-            if depends {
-                match &effect {
-                    Effect::Nothing => {}
-                    Effect::Put { value, .. } => drop(own.insert(key.clone(), Some(value.clone()))),
-                    Effect::Delete => drop(own.insert(key.clone(), None)),
-                }
-            }
-            if effect != Effect::Nothing {
-                effects.push((key, effect));
-            }
         }
-        Ok((effects, outcomes))
+        Ok(outcomes)
     }
 
     /// The newest value of a key, committed or not.
@@ -676,14 +677,7 @@ impl Driver {
         let Some(log) = &mut self.log else { return false };
         match log.append(epoch, wall_ms, &records) {
             Ok(appended) => {
-                let leading = self.leading();
-                leading.store().appended(&appended);
-                self.hold_answers(appended.end.mark.seqno, frame.answers);
-                let now = self.context.now();
-                let mut actions = Vec::new();
-                self.leading().primary.appended(appended.end, now, &mut actions);
-                self.write_log();
-                self.act(actions).await;
+                self.send_off(appended, frame.answers).await;
                 true
             }
             Err(error) => {
@@ -696,11 +690,40 @@ impl Driver {
         }
     }
 
+    /// Sees a frame that was appended on its way to where it has to be for its answers.
+    async fn send_off(&mut self, frame: Frame, answers: Vec<(Reply, Response)>) {
+        let end = frame.end;
+        let is_alone = self.leading().primary.commits_with().is_empty();
+        let written = is_alone && self.write_at_once();
+        let leading = self.leading();
+        match written {
+            true => leading.fresh = Some(frame),
+            false => leading.store().appended(&frame),
+        }
+        self.hold_answers(end.mark.seqno, answers);
+        let (now, mut actions) = (self.context.now(), Vec::new());
+        self.leading().primary.appended(end, now, &mut actions);
+        if written {
+            let durable = self.acknowledgeable().expect("the log is open");
+            probe::durable(self.region(), self.epoch(), durable);
+            self.leading().primary.durable(durable, now, &mut actions);
+        } else if self.acknowledges_flushed() {
+            self.start_write();
+        }
+        self.act(actions).await;
+        if let Role::Leading(leading) = &mut self.role
+            && let Some(frame) = leading.fresh.take()
+        {
+            leading.store().appended(&frame);
+        }
+    }
+
     /// Answers once everything up to `until` is committed.
     fn hold_answers(&mut self, until: Seqno, answers: Vec<(Reply, Response)>) {
         let leading = self.leading();
-        for (reply, response) in answers {
-            leading.hold(until, reply, response);
+        if !answers.is_empty() {
+            leading.waiting_count += answers.len();
+            leading.waiting.entry(until).or_default().extend(answers);
         }
         let committed = leading.primary.committed();
         leading.answer(committed);
@@ -723,9 +746,10 @@ pub(super) struct FrameBuilder {
     compression: Compression,
     records: Vec<OwnedRecord>,
     bytes: usize,
-    /// What the frame's requests wrote.
-    newest: env::HashMap<Bytes, Option<Bytes>>,
-    sessions: BTreeMap<(u64, u64), Vec<WriteOutcome>>,
+    /// Each key's newest record, from when it was first asked for one.
+    newest: Option<env::HashMap<Bytes, usize>>,
+    /// Outcomes, as they are kept.
+    sessions: BTreeMap<(u64, u64), Bytes>,
     answers: Vec<(Reply, Response)>,
 }
 
@@ -741,31 +765,60 @@ impl FrameBuilder {
         frame
     }
 
-    fn take(&mut self, effects: Vec<(Bytes, Effect)>) {
-        for (key, effect) in effects {
-            let (record, value) = match effect {
-                Effect::Put { value, expiry_ms } => {
-                    let (stored, compression) = self.compression.pack(value.clone());
-                    let record = OwnedRecord::Put { key: key.clone(), value: stored, compression, expiry_ms };
-                    (record, Some(value))
-                }
-                Effect::Delete => (OwnedRecord::Tombstone { key: key.clone() }, None),
-                Effect::Nothing => continue,
-            };
-            self.newest.insert(key, value);
-            self.push(record);
+    fn take(&mut self, key: Bytes, effect: Effect) {
+        match effect {
+            Effect::Put { value, expiry_ms } => {
+                let (value, compression) = self.compression.pack(value);
+                self.push(OwnedRecord::Put { key, value, compression, expiry_ms });
+            }
+            Effect::Delete => self.push(OwnedRecord::Tombstone { key }),
+            Effect::Nothing => {}
         }
     }
 
+    /// The value that the frame leaves a key with; `None` if it does not touch it.
+    fn newest(&mut self, key: &Bytes) -> Option<Option<Bytes>> {
+        let records = &self.records;
+        let newest = self.newest.get_or_insert_with(|| {
+            let numbered = records.iter().enumerate();
+            numbered.filter_map(|(at, record)| Some((record_key(record)?.clone(), at))).collect()
+        });
+        let newest = &records[*newest.get(key)?];
+        Some(match newest {
+            OwnedRecord::Put { value, compression, .. } => {
+                Some(compression.unpack(value.clone()).expect("packed for this frame"))
+            }
+            _ => None,
+        })
+    }
+
     fn remember(&mut self, id: RequestId, outcomes: &Vec<WriteOutcome>) {
-        self.sessions.insert((id.session, id.number), outcomes.clone());
         let outcome = encode_outcomes(outcomes);
+        self.sessions.insert((id.session, id.number), outcome.clone());
         self.push(OwnedRecord::Session { session: id.session, number: id.number, floor: id.floor, outcome });
     }
 
     fn push(&mut self, record: OwnedRecord) {
+        if let (Some(newest), Some(key)) = (&mut self.newest, record_key(&record)) {
+            newest.insert(key.clone(), self.records.len());
+        }
         self.bytes += record.as_record().encoded_len();
         self.records.push(record);
+    }
+
+    /// Forgets all but the first so many records.
+    fn cut(&mut self, records: usize) {
+        for record in self.records.drain(records..) {
+            self.bytes -= record.as_record().encoded_len();
+            self.newest = None;
+        }
+    }
+}
+
+fn record_key(record: &OwnedRecord) -> Option<&Bytes> {
+    match record {
+        OwnedRecord::Put { key, .. } | OwnedRecord::Tombstone { key } => Some(key),
+        OwnedRecord::Session { .. } | OwnedRecord::Control { .. } => None,
     }
 }
 
@@ -797,6 +850,20 @@ fn operation_bytes(operation: &WriteOperation) -> usize {
         WriteOperation::Delete { .. } | WriteOperation::Increment { .. } => 0,
     };
     operation.key().len() + value + 32
+}
+
+/// The parts of `joined`, one for each key that was put there behind a salt.
+fn parts<'a>(mut joined: &'a [u8], keys: &[Bytes]) -> Vec<&'a [u8]> {
+    let part = |key: &Bytes| joined.split_off(..Salt::BYTES + key.len()).expect("each key is there");
+    keys.iter().map(part).collect()
+}
+
+fn check_key(key: &Bytes) -> Result<(), Error> {
+    const LEN_MAX: usize = storage::limits::KEY_BYTES_MAX - Salt::BYTES;
+    if (1..=LEN_MAX).contains(&key.len()) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("a key has 1 to {LEN_MAX} bytes, not {}", key.len())))
 }
 
 fn check_value(operation: &WriteOperation) -> Result<(), Error> {

@@ -28,6 +28,9 @@ pub const COMPACT_BYTES_PER_SECOND: u64 = 64 << 20;
 /// A follower behind by so many compactions catches up at full speed.
 pub const COMPACTIONS_BEHIND_MAX: usize = 2;
 
+/// A busy replica makes what others see of it current this often.
+pub const PUBLISH_EVERY: Duration = Duration::from_millis(50);
+
 /// Records of one page of a scan.
 pub const SCAN_RECORDS_MAX: usize = 10_000;
 

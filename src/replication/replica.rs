@@ -23,7 +23,7 @@ use crate::replication::following::Following;
 use crate::replication::leading::Leading;
 use crate::replication::message::{PeerBody, PeerMessage};
 use crate::replication::{LeaseBook, Timing, limits, probe};
-use env::{BoxFuture, Env, Instant, Task};
+use env::{BoxFuture, Env, Instant, Sleep, Task};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -258,6 +258,9 @@ pub(super) struct Driver {
     /// Indexes that were begun to be built.
     pub(super) stores_begun: u64,
     next_tick: Instant,
+    /// What wakes the task for the next tick. It may ring before that.
+    alarm: Option<(Instant, Sleep)>,
+    published_at: Instant,
     flushed_at: Instant,
     asked_at: Option<Instant>,
     /// The disk is so full that the newest epoch could not be noted; to be tried again.
@@ -322,6 +325,8 @@ impl Driver {
             compacting: Compacting::new(now),
             stores_begun: 0,
             next_tick: now,
+            alarm: None,
+            published_at: now,
             flushed_at: now,
             asked_at: None,
             epoch_waits: false,
@@ -376,7 +381,13 @@ impl Driver {
     async fn run(mut self) {
         loop {
             match self.next().await {
-                Next::Event(event) => self.turn(event).await,
+                Next::Event(event) => {
+                    if matches!(event, Event::Write { .. }) {
+                        // Whoever is about to write shares the frame.
+                        step(true).await;
+                    }
+                    self.turn(event).await
+                }
                 Next::Written(result) => self.written(result).await,
                 Next::Tick | Next::Step => {}
                 Next::Closed => return self.closed().await,
@@ -396,9 +407,13 @@ impl Driver {
     async fn next(&mut self) -> Next {
         let now = self.context.now();
         self.next_tick = self.next_tick.min(now + self.tick_interval());
-        let tick = self.context.env.sleep(self.next_tick.since(now));
+        // One that rings too early is cheaper than a new one for each turn.
+        if self.alarm.as_ref().is_none_or(|(at, _)| *at > self.next_tick) {
+            self.alarm = Some((self.next_tick, self.context.env.sleep(self.next_tick.since(now))));
+        }
         // What is to be done in steps goes on, but others come first.
         let step = step(self.has_compaction_step());
+        let (_, alarm) = self.alarm.as_mut().expect("set above");
         let writing = async {
             match &mut self.writing {
                 Some(task) => task.await.unwrap_or(Err(StorageError::Fenced)),
@@ -409,7 +424,7 @@ impl Driver {
             biased;
             result = writing => { self.writing = None; Next::Written(result) }
             event = self.inbox.recv() => event.map_or(Next::Closed, Next::Event),
-            () = tick => Next::Tick,
+            () = alarm => { self.alarm = None; Next::Tick }
             () = step => Next::Step,
         }
     }
@@ -417,7 +432,7 @@ impl Driver {
     /// A replica with nothing to wait for is woken seldom.
     fn tick_interval(&self) -> Duration {
         match &self.role {
-            Role::Leading(leading) if leading.is_quiet() => self.context.timing.suspect / 2,
+            Role::Leading(leading) if leading.is_quiet() && !self.owes_flush() => self.context.timing.suspect / 2,
             Role::Leading(_) => self.context.timing.flush.min(self.context.timing.probe_retry),
             Role::Following(_) | Role::Idle => self.context.timing.probe_retry,
         }
@@ -670,8 +685,36 @@ impl Driver {
 
     // ---- the log's writer ----
 
+    /// Writes what was appended, unless a write is under way; beside this task where that waits.
+    async fn write_log(&mut self) {
+        if self.write_at_once() {
+            return self.log_is_durable().await;
+        }
+        self.start_write();
+    }
+
+    /// Writes what was appended if it need not be flushed and nothing has to be waited for; whether it did.
+    pub(super) fn write_at_once(&mut self) -> bool {
+        if self.writing.is_some() || self.acknowledges_flushed() || self.flush_is_due() {
+            return false;
+        }
+        let Some((log, job)) = self.log.as_mut().and_then(|log| log.take_unwritten().map(|job| (log, job))) else {
+            return false;
+        };
+        match job.try_now() {
+            Ok(written) => {
+                log.finish_write(written);
+                true
+            }
+            Err(job) => {
+                self.writing = Some(self.context.env.spawn("write-log", job.run(false)));
+                false
+            }
+        }
+    }
+
     /// Starts writing what was appended, unless a write is under way.
-    pub(super) fn write_log(&mut self) {
+    pub(super) fn start_write(&mut self) {
         let flush = self.acknowledges_flushed() || self.flush_is_due();
         let Some(log) = &mut self.log else { return };
         if self.writing.is_some() {
@@ -688,6 +731,11 @@ impl Driver {
 
     fn flush_is_due(&self) -> bool {
         self.context.now().since(self.flushed_at) >= self.context.timing.flush
+    }
+
+    /// What was written has still to be flushed.
+    fn owes_flush(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.durable() != log.head().mark)
     }
 
     async fn written(&mut self, result: Result<Written, StorageError>) {
@@ -735,7 +783,7 @@ impl Driver {
     }
 
     /// A write that waits for room is given up: this task has something to do that cannot wait for it.
-    async fn write_ends(&self, mut task: Task<Result<Written, StorageError>>) -> Result<Written, StorageError> {
+    async fn write_ends(&mut self, mut task: Task<Result<Written, StorageError>>) -> Result<Written, StorageError> {
         loop {
             tokio::select! {
                 biased;
@@ -753,7 +801,7 @@ impl Driver {
     pub(super) async fn write_everything(&mut self) {
         self.quiesce().await;
         while self.log.as_ref().is_some_and(|log| log.written() != log.head().mark) {
-            self.write_log();
+            self.write_log().await;
             self.quiesce().await;
         }
     }
@@ -805,8 +853,8 @@ impl Driver {
         }
         self.take_waiting_piece().await;
         self.go_on_compacting().await;
-        self.write_log();
-        self.publish();
+        self.write_log().await;
+        self.publish_now_and_then();
     }
 
     pub(super) fn send(&self, to: ServerId, body: PeerBody) {
@@ -815,25 +863,50 @@ impl Driver {
         self.context.peers.send(to, PeerMessage::Region { region, epoch, body });
     }
 
-    /// Makes what others see of this replica current.
-    fn publish(&self) {
+    /// [`Driver::publish`] where that is due: what others see of a busy replica may be a little old, but not its state.
+    fn publish_now_and_then(&mut self) {
+        let due = self.published_at + limits::PUBLISH_EVERY;
+        let (state, epoch) = (self.state(), self.epoch());
+        let is_news = {
+            let seen = self.seen();
+            seen.report.state != state || seen.report.epoch != epoch
+        };
+        if is_news || self.context.now() >= due {
+            self.publish();
+        } else {
+            self.next_tick = self.next_tick.min(due);
+        }
+    }
+
+    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.shared.seen.lock().expect("no holder panics")
+    }
+
+    fn state(&self) -> ReplicaState {
         let me = self.context.me;
-        let state = match &self.role {
+        match &self.role {
             _ if self.doubtful => ReplicaState::Doubtful,
             Role::Leading(leading) if leading.serves() => ReplicaState::Serving,
             Role::Leading(_) => ReplicaState::Reconciling,
             Role::Following(following) if following.config().is_in_sync(me) => ReplicaState::Backup,
             Role::Following(following) if following.config().is_learner(me) => ReplicaState::Learner,
             Role::Following(_) | Role::Idle => ReplicaState::Former,
-        };
+        }
+    }
+
+    /// Makes what others see of this replica current.
+    fn publish(&mut self) {
+        self.published_at = self.context.now();
+        let state = self.state();
         let durable = self.log.as_ref().map_or(Seqno(0), |log| log.durable().seqno);
         let (keys, index_bytes) = match &self.role {
             Role::Leading(leading) => leading.size(),
             _ => (0, 0),
         };
         let space = self.space();
-        let mut seen = self.shared.seen.lock().expect("no holder panics");
-        seen.report.epoch = self.epoch();
+        let epoch = self.epoch();
+        let mut seen = self.seen();
+        seen.report.epoch = epoch;
         seen.report.state = state;
         seen.report.durable = durable;
         seen.report.space = space;

@@ -17,6 +17,7 @@
     ("c2-backup-dies-while-it-compacts", include_str!("c2-backup-dies-while-it-compacts.scenario")),
     ("c3-catch-up-through-compacted-segments", include_str!("c3-catch-up-through-compacted-segments.scenario")),
     ("d1-disk-full-on-a-backup", include_str!("d1-disk-full-on-a-backup.scenario")),
+    ("d2-epoch-waits-for-room", include_str!("d2-epoch-waits-for-room.scenario")),
     ("p-backup-log-write-error", include_str!("p-backup-log-write-error.scenario")),
     ("p-last-copy-on-a-full-disk", include_str!("p-last-copy-on-a-full-disk.scenario")),
     ("p-last-replica-epoch-write-error", include_str!("p-last-replica-epoch-write-error.scenario")),

@@ -90,6 +90,8 @@ impl Driver {
         match self.cut_log(mark).await {
             Ok(true) => {
                 if let Some(durable) = self.acknowledgeable() {
+                    // It may have been flushed by a run that was killed before it could say so.
+                    probe::durable(self.region(), self.epoch(), durable);
                     self.acknowledge(durable);
                 }
             }

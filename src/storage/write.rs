@@ -57,6 +57,7 @@ impl WriteJob {
     }
 
     /// Writes all frames, without flushing them, if that waits for nothing; otherwise the job is to be run.
+    #[expect(clippy::result_large_err, reason = "handed back as it came: nothing is allocated for a write")]
     pub fn try_now(mut self) -> Result<Written, WriteJob> {
         match self.try_write() {
             Some(Ok(())) => Ok(self.finish()),
